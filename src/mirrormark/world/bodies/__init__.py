@@ -1,0 +1,1 @@
+"""The bodies that can sit before the mirror."""
