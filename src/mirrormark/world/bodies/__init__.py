@@ -1,1 +1,98 @@
-"""The bodies that can sit before the mirror."""
+"""Bodies that can stand before the mirror.
+
+Every module of this package is imported when a body is first asked for; a module that calls `register` adds a body.
+A new body is therefore one new file.
+
+What the scene expects of a body's MJCF: x forward, y left, z up, metres; hinge joints named as in `joints`; the
+geoms that touch things carry contype bit 2 or 4 (the mirror's plate answers to those); drawn-only geoms use the
+class "drawn"; the eye's camera sits on the head, whose own geoms never stand in the eye's way.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Joint:
+    """One hinge with its motor."""
+
+    name: str
+    range_rad: tuple[float, float]
+    damping: float
+    """N·m·s/rad."""
+    armature: float
+    """kg·m²."""
+    stiffness: float = 0.0
+    """Spring of the body's tone, N·m/rad."""
+    rest_rad: float = 0.0
+    """Where that spring pulls."""
+
+
+@dataclass(frozen=True)
+class MarkSurface:
+    """An ellipsoid geom that may carry a mark."""
+
+    geom: str
+    min_z_m: float | None = None
+    """Lowest mark centre, in the frame of the geom's body; None: the whole surface."""
+
+
+@dataclass(frozen=True)
+class Body:
+    """All that the world needs to know of a body."""
+
+    name: str
+    title: str
+    joints: tuple[Joint, ...]
+    """In the order of actions and of proprioception, with the default tone."""
+    rest_pose_rad: tuple[float, ...]
+    """A legal posture in the order of `joints`; episodes start from it."""
+    tones: tuple[str, ...]
+    """Names that `with_tone` knows; the first is the default."""
+    with_tone: Callable[[str, float], tuple[Joint, ...]]
+    """(tone, scale of its springs) -> joints."""
+    mjcf: Callable[[Sequence[Joint]], str]
+    """Joints -> the body as children of <worldbody>."""
+    eye_camera: str
+    eye_rest_m: tuple[float, float, float]
+    """Where the eye is in the rest pose; the mirror's distance is measured from here."""
+    hands: tuple[str, ...]
+    """Collision ellipsoids that can take the mark off."""
+    mark_surfaces: tuple[MarkSurface, ...]
+    eye_keepout_m: float
+    """No part of a mark comes nearer to the eye than this."""
+    mirror_centre_z_m: float
+    """Height of the pane's centre."""
+    torque_limit_nm: float
+    """Every motor's limit; action 1 is this torque."""
+
+
+_registry: dict[str, Body] = {}
+
+
+def register(body: Body) -> Body:
+    """Add a body; the same name again must be the same body."""
+    if _registry.setdefault(body.name, body) != body:
+        raise ValueError(f"body name {body.name!r} is taken: give the new body another name.")
+    return body
+
+
+def get(name: str) -> Body:
+    _discover()
+    if name not in _registry:
+        raise ValueError(f"body {name!r} is unknown: use one of {', '.join(names())}.")
+    return _registry[name]
+
+
+def names() -> tuple[str, ...]:
+    _discover()
+    return tuple(sorted(_registry))
+
+
+def _discover() -> None:
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")

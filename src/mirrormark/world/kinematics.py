@@ -1,0 +1,195 @@
+"""Forward kinematics of many worlds at once: joint angles in, body poses out.
+
+`mujoco.rollout` gives states only; running MuJoCo's own kinematics on each from Python would cost more than the
+physics. The per-world function is plain scalar code so that numba compiles it for the CPU and for CUDA.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import mujoco
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Tree(NamedTuple):
+    """A model's bodies (B) and hinges (J), as the arrays that the compiled code reads, in its argument order."""
+
+    parent: NDArray[np.int32]  # (B,)
+    joint_count: NDArray[np.int32]  # (B,)
+    first_joint: NDArray[np.int32]  # (B,)
+    body_pos: NDArray[np.float64]  # (B, 3) in the parent's frame
+    body_mat: NDArray[np.float64]  # (B, 3, 3) in the parent's frame
+    qpos_adr: NDArray[np.int32]  # (J,)
+    reference: NDArray[np.float64]  # (J,) angle at which the joint turns nothing
+    axis: NDArray[np.float64]  # (J, 3) in the body's frame
+    anchor: NDArray[np.float64]  # (J, 3) in the body's frame
+
+
+def tree(model: mujoco.MjModel) -> Tree:
+    """Read the tables once per model."""
+    if np.any(model.jnt_type != mujoco.mjtJoint.mjJNT_HINGE):
+        raise ValueError("kinematics knows hinge joints only: build the body from hinges.")
+    body_mat = np.empty((model.nbody, 9))
+    for body in range(model.nbody):
+        mujoco.mju_quat2Mat(body_mat[body], model.body_quat[body])
+    return Tree(
+        parent=model.body_parentid.astype(np.int32),
+        joint_count=model.body_jntnum.astype(np.int32),
+        first_joint=model.body_jntadr.astype(np.int32),
+        body_pos=model.body_pos.copy(),
+        body_mat=body_mat.reshape(-1, 3, 3),
+        qpos_adr=model.jnt_qposadr.astype(np.int32),
+        reference=model.qpos0[model.jnt_qposadr].copy(),
+        axis=model.jnt_axis.copy(),
+        anchor=model.jnt_pos.copy(),
+    )
+
+
+def turn(w, b, x, y, z, angle, xmat):
+    """Post-multiply the pose of body b in world w by a rotation about the unit axis (x, y, z)."""
+    c = math.cos(angle)
+    s = math.sin(angle)
+    k = 1.0 - c
+    for i in range(3):
+        m0 = xmat[w, b, i, 0]
+        m1 = xmat[w, b, i, 1]
+        m2 = xmat[w, b, i, 2]
+        xmat[w, b, i, 0] = m0 * (k * x * x + c) + m1 * (k * x * y + s * z) + m2 * (k * x * z - s * y)
+        xmat[w, b, i, 1] = m0 * (k * x * y - s * z) + m1 * (k * y * y + c) + m2 * (k * y * z + s * x)
+        xmat[w, b, i, 2] = m0 * (k * x * z + s * y) + m1 * (k * y * z - s * x) + m2 * (k * z * z + c)
+
+
+def make_pose_world(turn: Callable[..., None]) -> Callable[..., None]:
+    """Bind the per-world function to `turn` as compiled for one target."""
+
+    def pose_world(
+        w,
+        qpos,
+        parent,
+        joint_count,
+        first_joint,
+        body_pos,
+        body_mat,
+        qpos_adr,
+        reference,
+        axis,
+        anchor,
+        xpos,
+        xmat,
+    ):
+        """Write every body's pose in world w. Parents precede children, as MuJoCo numbers them."""
+        for i in range(3):
+            xpos[w, 0, i] = 0.0
+            for j in range(3):
+                xmat[w, 0, i, j] = 1.0 if i == j else 0.0
+        for b in range(1, parent.shape[0]):
+            p = parent[b]
+            for i in range(3):
+                r0 = xmat[w, p, i, 0]
+                r1 = xmat[w, p, i, 1]
+                r2 = xmat[w, p, i, 2]
+                xpos[w, b, i] = (
+                    xpos[w, p, i] + r0 * body_pos[b, 0] + r1 * body_pos[b, 1] + r2 * body_pos[b, 2]
+                )
+                for j in range(3):
+                    xmat[w, b, i, j] = (
+                        r0 * body_mat[b, 0, j] + r1 * body_mat[b, 1, j] + r2 * body_mat[b, 2, j]
+                    )
+            for k in range(first_joint[b], first_joint[b] + joint_count[b]):
+                # The anchor keeps its place while the body turns about it.
+                a0 = anchor[k, 0]
+                a1 = anchor[k, 1]
+                a2 = anchor[k, 2]
+                for i in range(3):
+                    xpos[w, b, i] += xmat[w, b, i, 0] * a0 + xmat[w, b, i, 1] * a1 + xmat[w, b, i, 2] * a2
+                turn(w, b, axis[k, 0], axis[k, 1], axis[k, 2], qpos[w, qpos_adr[k]] - reference[k], xmat)
+                for i in range(3):
+                    xpos[w, b, i] -= xmat[w, b, i, 0] * a0 + xmat[w, b, i, 1] * a1 + xmat[w, b, i, 2] * a2
+
+    return pose_world
+
+
+_turn_cpu = numba.njit(cache=True)(turn)
+_pose_world_cpu = numba.njit(cache=True)(make_pose_world(_turn_cpu))
+
+
+@numba.njit(parallel=True, cache=True)
+def _poses_cpu(
+    qpos, parent, joint_count, first_joint, body_pos, body_mat, qpos_adr, reference, axis, anchor, xpos, xmat
+):
+    for w in numba.prange(qpos.shape[0]):
+        _pose_world_cpu(
+            w,
+            qpos,
+            parent,
+            joint_count,
+            first_joint,
+            body_pos,
+            body_mat,
+            qpos_adr,
+            reference,
+            axis,
+            anchor,
+            xpos,
+            xmat,
+        )
+
+
+def poses(tree: Tree, qpos: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """qpos (N, nq) -> xpos (N, B, 3), xmat (N, B, 3, 3)."""
+    n, n_bodies = qpos.shape[0], tree.parent.shape[0]
+    xpos, xmat = np.empty((n, n_bodies, 3)), np.empty((n, n_bodies, 3, 3))
+    _poses_cpu(np.ascontiguousarray(qpos, dtype=np.float64), *tree, xpos, xmat)
+    return xpos, xmat
+
+
+def cuda_poses(tree: Tree) -> Callable[[Any, Any, Any], None]:
+    """A function (qpos, xpos, xmat) on device arrays that fills the poses on the GPU."""
+    from numba import cuda
+
+    pose_world = cuda.jit(device=True)(make_pose_world(cuda.jit(device=True)(turn)))
+
+    @cuda.jit
+    def kernel(
+        qpos,
+        parent,
+        joint_count,
+        first_joint,
+        body_pos,
+        body_mat,
+        qpos_adr,
+        reference,
+        axis,
+        anchor,
+        xpos,
+        xmat,
+    ):
+        w = cuda.grid(1)
+        if w < qpos.shape[0]:
+            pose_world(
+                w,
+                qpos,
+                parent,
+                joint_count,
+                first_joint,
+                body_pos,
+                body_mat,
+                qpos_adr,
+                reference,
+                axis,
+                anchor,
+                xpos,
+                xmat,
+            )
+
+    tables = tuple(cuda.to_device(table) for table in tree)
+
+    def fill(qpos: Any, xpos: Any, xmat: Any) -> None:
+        kernel[(qpos.shape[0] + 127) // 128, 128](qpos, *tables, xpos, xmat)  # pyright: ignore
+
+    return fill

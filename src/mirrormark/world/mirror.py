@@ -1,0 +1,95 @@
+"""Where the mirror is and what it does."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .bodies import Body
+
+MirrorKind = Literal["present", "absent", "covered", "delayed"]
+
+
+@dataclass(frozen=True)
+class MirrorConfig:
+    """The mirror before the body. Its plate collides alike whatever its kind."""
+
+    kind: MirrorKind = "present"
+    """present: reflects; absent: drawn as wall; covered: drawn as cloth; delayed: reflects the past (ours)."""
+    delay_control_steps: int = 0
+    """Age of the reflection; at least 1 when delayed, else 0 (ours)."""
+    distance_m: float = 0.177
+    """From the eye at rest, straight ahead, to the pane (paper, exam)."""
+    yaw_rad: float = 0.0
+    """Turn about the vertical through the pane's centre; positive faces the body's right (ours)."""
+    pitch_rad: float = 0.0
+    """Turn about the pane's own horizontal; positive leans the top towards the body (ours)."""
+    width_m: float = 0.20
+    """(paper, exam)"""
+    height_m: float = 0.30
+    """(paper, exam)"""
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(MirrorKind):
+            raise ValueError(
+                f"mirror kind {self.kind!r} is unknown: use one of {', '.join(get_args(MirrorKind))}."
+            )
+        self._check_delay()
+        for field in ("distance_m", "width_m", "height_m"):
+            value = getattr(self, field)
+            if not (math.isfinite(value) and value > 0):
+                raise ValueError(f"mirror {field} is {value}: give a positive number of metres.")
+        for field in ("yaw_rad", "pitch_rad"):
+            value = getattr(self, field)
+            if not abs(value) < math.pi / 2:
+                raise ValueError(f"mirror {field} is {value}: give an angle between -pi/2 and pi/2.")
+
+    def _check_delay(self) -> None:
+        steps = self.delay_control_steps
+        if isinstance(steps, bool) or not isinstance(steps, int) or steps < 0:
+            raise ValueError(
+                f"mirror delay_control_steps is {steps!r}: give a whole number of control steps."
+            )
+        if self.kind == "delayed" and steps == 0:
+            raise ValueError("mirror delay_control_steps is 0: a delayed mirror needs at least 1.")
+        if self.kind != "delayed" and steps > 0:
+            raise ValueError(
+                f"mirror delay_control_steps is {steps}: only kind 'delayed' takes a delay, so set it to 0."
+            )
+
+    @property
+    def reflects(self) -> bool:
+        return self.kind in ("present", "delayed")
+
+
+class Pane(NamedTuple):
+    """The reflecting rectangle in the world frame."""
+
+    centre: NDArray[np.float64]
+    """(3,)"""
+    mat: NDArray[np.float64]
+    """(3, 3) columns: right (as the body sees it), up, normal towards the body."""
+    half: NDArray[np.float64]
+    """(2,) half width, half height."""
+
+
+def pane(config: MirrorConfig, body: Body) -> Pane:
+    """The pane's exact pose; the mirror turns about its own centre."""
+    eye = np.array(body.eye_rest_m)
+    centre = np.array([eye[0] + config.distance_m, 0.0, body.mirror_centre_z_m])
+    upright = np.array([[0.0, 0.0, -1.0], [-1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    cy, sy = math.cos(config.yaw_rad), math.sin(config.yaw_rad)
+    cp, sp = math.cos(config.pitch_rad), math.sin(config.pitch_rad)
+    yaw = np.array([[cy, -sy, 0.0], [sy, cy, 0.0], [0.0, 0.0, 1.0]])
+    pitch = np.array([[1.0, 0.0, 0.0], [0.0, cp, -sp], [0.0, sp, cp]])
+    mat = yaw @ upright @ pitch
+    if (eye - centre) @ mat[:, 2] <= 0:
+        raise ValueError(
+            f"the {body.name}'s eye is behind the mirror: lessen mirror yaw_rad ({config.yaw_rad}) or "
+            f"pitch_rad ({config.pitch_rad}), or raise distance_m ({config.distance_m})."
+        )
+    return Pane(centre, mat, np.array([config.width_m / 2, config.height_m / 2]))
