@@ -1,0 +1,195 @@
+"""Replay in four groups: random or policy movement, marked or unmarked (D22).
+
+How an episode lies in memory: an episode of 100 control steps has L = 101 frames, frame 0 being what the reset
+shows. Action t is the one taken *after* frame t and leads to frame t + 1; the last frame has no action and
+holds zeros, which no loss ever reads.
+
+Mark labels choose which stored episodes are drawn and nothing else: no method returns one with a batch.
+Everything a draw needs (counts, group slots, priorities) lies on the memory's device, so that drawing can
+be part of a captured CUDA graph: no host synchronisation, no Python branch that depends on what is stored.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+GROUPS = ("random_unmarked", "random_marked", "policy_unmarked", "policy_marked")
+_SLOTS = 12
+"""Even rotation over 1, 2, 3 or 4 filled groups needs a table whose length all of them divide."""
+
+
+@dataclass(frozen=True)
+class MemoryConfig:
+    """How much is remembered and how it is drawn."""
+
+    capacity_episodes: int = 1000
+    """Episodes kept over all four groups, a quarter each, first in first out (paper Table III; D22)."""
+    curious_share: float = 0.0
+    """Share of each dynamics batch drawn by the dynamics' own last prediction error (ours; 0 = off)."""
+    curious_power: float = 0.7
+    """Exponent on that error: 0 draws evenly, 1 in proportion (Kauvar et al. 2023 use 0.7)."""
+
+    def __post_init__(self) -> None:
+        if self.capacity_episodes < 4:
+            raise ValueError("memory.capacity_episodes must be at least 4, one episode for each group.")
+        if not 0 <= self.curious_share <= 1:
+            raise ValueError("memory.curious_share is a share: give a number from 0 to 1.")
+
+
+class Episodes(NamedTuple):
+    """Whole episodes on their way into memory, N of them with L frames each."""
+
+    observation: dict[str, Tensor]  # name -> (N, L, ...)
+    action: Tensor  # (N, L, A); the last action of each episode is zero
+    mark: Tensor  # (N, L) bool: the mark is on the body in this frame (D15)
+    policy: Tensor  # (N,) bool: moved by the policy, not by everyday movement
+    marked: Tensor  # (N,) bool: began with a mark
+
+
+class Draw(NamedTuple):
+    """Windows of stored episodes, without any label."""
+
+    observation: dict[str, Tensor]  # name -> (B, T, ...)
+    action: Tensor  # (B, T, A)
+    row: Tensor  # (B,) which stored episode, to report its prediction error back
+
+
+class Memory:
+    """Four FIFO groups of whole episodes on one device."""
+
+    def __init__(
+        self,
+        fields: Mapping[str, tuple[tuple[int, ...], torch.dtype]],
+        actions: int,
+        frames_per_episode: int,
+        config: MemoryConfig,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.config, self.length, self.device = config, frames_per_episode, torch.device(device)
+        self.per_group = config.capacity_episodes // len(GROUPS)
+        rows = self.per_group * len(GROUPS)
+
+        def room(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+            return torch.zeros((rows, frames_per_episode, *shape), dtype=dtype, device=self.device)
+
+        self.observation = {name: room(shape, dtype) for name, (shape, dtype) in fields.items()}
+        self.action = room((actions,), torch.float32)
+        self.mark = room((), torch.bool)
+        self.error = torch.zeros(rows, device=self.device)
+        self.count = torch.zeros(len(GROUPS), dtype=torch.int64, device=self.device)
+        self._slots = torch.zeros(_SLOTS, dtype=torch.int64, device=self.device)
+        self._written = [0] * len(GROUPS)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Stored episodes by group."""
+        return {name: min(written, self.per_group) for name, written in zip(GROUPS, self._written)}
+
+    def __len__(self) -> int:
+        return sum(self.counts.values())
+
+    def extend(self, episodes: Episodes) -> None:
+        """Store episodes, each in its group, over the oldest of that group when it is full."""
+        groups = (2 * episodes.policy.long() + episodes.marked.long()).to("cpu")
+        for group in range(len(GROUPS)):
+            chosen = (groups == group).nonzero().flatten()[-self.per_group :]
+            if not len(chosen):
+                continue
+            places = (self._written[group] + torch.arange(len(chosen))) % self.per_group
+            rows = (group * self.per_group + places).to(self.device)
+            for name, kept in self.observation.items():
+                kept[rows] = self._take(episodes.observation[name], chosen, kept.dtype)
+            self.action[rows] = self._take(episodes.action, chosen, torch.float32)
+            self.mark[rows] = self._take(episodes.mark, chosen, torch.bool)
+            # A new episode is as interesting as the worst-predicted one: it will be drawn soon.
+            self.error[rows] = self.error.max().clamp_min(1.0)
+            self._written[group] += len(chosen)
+        self._publish_counts()
+
+    def _take(self, source: Tensor, chosen: Tensor, dtype: torch.dtype) -> Tensor:
+        return source[chosen.to(source.device)].to(self.device, dtype)
+
+    def _publish_counts(self) -> None:
+        counts = torch.tensor([min(written, self.per_group) for written in self._written])
+        self.count.copy_(counts)
+        filled = counts.nonzero().flatten()
+        if len(filled):
+            self._slots.copy_(filled[torch.arange(_SLOTS) % len(filled)])
+
+    # Drawing: index arithmetic only, with the device's default random numbers.
+
+    def _episodes_of(self, group: Tensor) -> Tensor:
+        """One row, uniformly, from the given group of each draw."""
+        place = torch.rand(group.shape, device=self.device) * self.count[group]
+        return group * self.per_group + place.long().clamp_max(self.per_group - 1)
+
+    def _curious_rows(self, batch: int) -> Tensor:
+        """Rows in proportion to their last prediction error to the configured power."""
+        place = torch.arange(self.per_group, device=self.device)
+        stored = (place < self.count[:, None]).flatten()
+        weight = torch.where(stored, self.error.clamp_min(1e-6) ** self.config.curious_power, 0.0).cumsum(0)
+        wanted = torch.rand(batch, device=self.device) * weight[-1]
+        return torch.searchsorted(weight, wanted, right=True).clamp_max(len(weight) - 1)
+
+    def sequences(self, batch: int, length: int) -> Draw:
+        """(B, T) windows: groups in even rotation, episode and start uniform, a share of them by
+        curiosity."""
+        if length > self.length:
+            raise ValueError(f"A window of {length} frames does not fit an episode of {self.length} frames.")
+        rotation = torch.arange(batch, device=self.device) + torch.randint(_SLOTS, (1,), device=self.device)
+        row = self._episodes_of(self._slots[rotation % _SLOTS])
+        curious = round(batch * self.config.curious_share)
+        if curious:
+            row = torch.cat([self._curious_rows(curious), row[curious:]])
+        start = (torch.rand(batch, device=self.device) * (self.length - length + 1)).long()
+        frame = row[:, None] * self.length + start[:, None] + torch.arange(length, device=self.device)
+        return Draw(self._gather(frame), self.action.flatten(0, 1)[frame], row)
+
+    def frames(self, batch: int, marked_share: float, random_only: bool = True) -> dict[str, Tensor]:
+        """(B, ...) single frames of which `marked_share` come from marked episodes (the self-prior's
+        diet, D5)."""
+        marked = (torch.rand(batch, device=self.device) < marked_share).long()
+        policy = torch.zeros_like(marked)
+        if not random_only:
+            policy = torch.randint(2, (batch,), device=self.device)
+            policy = torch.where(self.count[2 * policy + marked] > 0, policy, 1 - policy)
+        group = 2 * policy + marked
+        # While one of the two groups is still empty, the other stands in for it.
+        group = torch.where(self.count[group] > 0, group, 2 * policy + 1 - marked)
+        frame = self._episodes_of(group) * self.length
+        frame = frame + torch.randint(self.length, (batch,), device=self.device)
+        return self._gather(frame)
+
+    def _gather(self, frame: Tensor) -> dict[str, Tensor]:
+        return {name: kept.flatten(0, 1)[frame] for name, kept in self.observation.items()}
+
+    def report_error(self, row: Tensor, error: Tensor) -> None:
+        """Remember how badly each drawn episode was predicted; a row drawn twice keeps one of its errors."""
+        self.error.index_copy_(0, row, error.detach().float())
+
+    # Checkpoints keep what is stored, not the empty room.
+
+    def _kept(self) -> dict[str, Tensor]:
+        observation = {f"observation.{name}": kept for name, kept in self.observation.items()}
+        return observation | {"action": self.action, "mark": self.mark, "error": self.error}
+
+    def state(self) -> dict:
+        """All that is stored, as a tree of tensors and numbers."""
+        filled = self.counts.values()
+        rows = torch.cat([g * self.per_group + torch.arange(n) for g, n in enumerate(filled)])
+        rows = rows.to(self.device)
+        stored = {name: kept[rows].cpu() for name, kept in self._kept().items()}
+        return {"stored": stored, "written": list(self._written)}
+
+    def load_state(self, state: dict) -> None:
+        """Put back what `state` returned."""
+        self._written = [int(written) for written in state["written"]]
+        self._publish_counts()
+        filled = self.counts.values()
+        rows = torch.cat([g * self.per_group + torch.arange(n) for g, n in enumerate(filled)])
+        rows = rows.to(self.device)
+        for name, kept in self._kept().items():
+            kept[rows] = state["stored"][name].to(self.device)

@@ -1,0 +1,228 @@
+"""The run folder: what was asked, what it ran on, what came of it.
+
+- config.json: the whole preset as it ran, with seed and body
+- versions.json: python, torch, mujoco, ..., git commit, machine
+- status.json: state, lap, episodes, process
+- metrics.jsonl: one line a lap; exams.jsonl: one line an exam point
+- checkpoints/: the last two; snapshots/: weights only, one an exam point
+- pictures/, tensorboard/, nan/ (only after a stop by non-finite losses)
+"""
+
+import dataclasses
+import json
+import os
+import platform
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from mirrormark.life.checkpoint import write_bytes, write_json
+
+_PACKAGES = ("mirrormark", "torch", "numpy", "mujoco", "numba", "gymnasium", "safetensors")
+ABLATION = "ablation: told where the mark is seen"
+"""Every output of a symbolic-eye run carries these words; such a run can never be reported as passed."""
+
+T = TypeVar("T")
+
+
+class RunError(ValueError):
+    """A run folder that cannot be used as asked, with the reason in one sentence."""
+
+
+def to_json(config: Any) -> Any:
+    """A configuration as JSON values."""
+    if dataclasses.is_dataclass(config) and not isinstance(config, type):
+        return {f.name: to_json(getattr(config, f.name)) for f in dataclasses.fields(config)}
+    if isinstance(config, tuple | list):
+        return [to_json(value) for value in config]
+    if isinstance(config, dict):
+        return {str(key): to_json(value) for key, value in config.items()}
+    return config
+
+
+def from_json(kind: type[T], value: Any, name: str = "config") -> T:
+    """The configuration of type `kind` from what `to_json` made of it; unknown or missing fields are
+    refused."""
+    if dataclasses.is_dataclass(kind):
+        hints = get_type_hints(kind)
+        fields = {f.name for f in dataclasses.fields(kind)}
+        unknown = set(value) - fields
+        if unknown:
+            raise RunError(f"{name} has fields this version does not know: {', '.join(sorted(unknown))}.")
+        return kind(**{key: from_json(hints[key], item, f"{name}.{key}") for key, item in value.items()})
+    if value is None:
+        return value
+    options = [option for option in get_args(kind) if option is not type(None)]
+    if get_origin(kind) is tuple:
+        inner = options[0] if len(options) == 2 and options[1] is Ellipsis else None
+        kinds = [inner] * len(value) if inner else options
+        return tuple(from_json(k, item, name) for k, item in zip(kinds, value))  # type: ignore[return-value]
+    if get_origin(kind) is not None and get_origin(kind) is not dict:
+        nested = [o for o in options if dataclasses.is_dataclass(o) or get_origin(o) is tuple]
+        if nested and isinstance(value, dict | list):
+            return from_json(nested[0], value, name)
+    return value
+
+
+def versions() -> dict[str, Any]:
+    """What the run stands on."""
+    found: dict[str, Any] = {"python": platform.python_version(), "machine": platform.machine()}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = None
+    return found | {"commit": _commit(), "host": socket.gethostname(), "command": sys.argv}
+
+
+def _commit() -> str | None:
+    """The source's commit, with "+" when files differ from it; None outside a git checkout."""
+    here = Path(__file__).parent
+
+    def git(*words: str) -> str:
+        answer = subprocess.run(["git", "-C", str(here), *words], capture_output=True, text=True, timeout=10)
+        return answer.stdout.strip() if answer.returncode == 0 else ""
+
+    try:
+        commit = git("rev-parse", "HEAD")
+        return (commit + ("+" if git("status", "--porcelain", "-uno") else "")) or None
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+
+
+def read_lines(path: Path) -> list[dict]:
+    """The complete lines of a JSONL file; a line torn by a kill is left out."""
+    if not path.exists():
+        return []
+    rows = []
+    for line in path.read_text().splitlines():
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return rows
+
+
+class Run:
+    """One run folder, opened by the process that fills it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints, self.snapshots = path / "checkpoints", path / "snapshots"
+        self.pictures, self.tensorboard = path / "pictures", path / "tensorboard"
+
+    @classmethod
+    def create(cls, path: Path, config: dict) -> "Run":
+        """A new folder; one that already holds a run, or anything else, is refused."""
+        if (path / "config.json").exists():
+            raise RunError(
+                f"{path} already holds a run: add --resume to go on with it, or choose another --out."
+            )
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise RunError(f"{path} exists and is not an empty folder: choose another --out.")
+        run = cls(path)
+        path.mkdir(parents=True, exist_ok=True)
+        write_json(path / "versions.json", versions())
+        write_json(path / "config.json", config)
+        run.note("starting", lap=0, episodes=0)
+        return run
+
+    @classmethod
+    def reopen(cls, path: Path, config: dict) -> "Run":
+        """The folder of an interrupted run, if it was started with this very configuration."""
+        run = cls(path)
+        if not (path / "config.json").exists():
+            raise RunError(f"{path} holds no run to resume: leave out --resume to start one.")
+        state = run.status()
+        if state["state"] == "running":
+            raise RunError(
+                f"{path} is being trained by process {state['pid']} on this machine: end that first."
+            )
+        differing = list(differences(run.config(), config))
+        if differing:
+            raise RunError(
+                f"{path} was started with another configuration ({'; '.join(differing[:4])}): "
+                "give the same values, or start a new run."
+            )
+        return run
+
+    def config(self) -> dict:
+        """What the run was started with."""
+        return json.loads((self.path / "config.json").read_text())
+
+    def status(self) -> dict:
+        """status.json, with "running" corrected to "killed" when that process is no more."""
+        try:
+            status = json.loads((self.path / "status.json").read_text())
+        except (OSError, json.JSONDecodeError):
+            return {"state": "killed", "pid": None, "lap": 0, "episodes": 0}
+        here = status.get("host") == socket.gethostname()
+        if status["state"] in ("running", "starting") and here and not _alive(status["pid"]):
+            status["state"] = "killed"
+        return status
+
+    def note(self, state: str, **facts: Any) -> None:
+        """Write status.json: starting, running, interrupted, finished, failed."""
+        me = {"pid": os.getpid(), "host": socket.gethostname(), "updated_s": time.time()}
+        write_json(self.path / "status.json", {"state": state, **me, **facts})
+
+    def append(self, file: str, row: dict) -> None:
+        """One more line in a JSONL file of the folder."""
+        with open(self.path / file, "a") as out:
+            out.write(json.dumps(row) + "\n")
+
+    def forget_after(self, lap: int) -> None:
+        """Drop lines of laps that will be lived again after a resume, and a line torn by a kill."""
+        for file in ("metrics.jsonl", "exams.jsonl"):
+            path = self.path / file
+            if path.exists():
+                kept = [row for row in read_lines(path) if row["lap"] < lap]
+                write_bytes(path, "".join(json.dumps(row) + "\n" for row in kept).encode())
+
+
+def differences(old: Any, new: Any, name: str = "") -> Iterator[str]:
+    """Where two configurations differ, as sentences."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted(set(old) | set(new)):
+            yield from differences(old.get(key), new.get(key), f"{name}.{key}" if name else key)
+    elif old != new:
+        yield f"{name} was {old}, now {new}"
+
+
+def _alive(pid: int) -> bool:
+    if pid == os.getpid():
+        return False  # an earlier run of this very process has ended, or we would not be here
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    try:  # a killed process that nobody has waited for still has its number
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return True
+
+
+def list_runs(folder: Path) -> list[dict]:
+    """Every run below the folder with its state, by name."""
+    rows = []
+    for config_path in sorted(folder.rglob("config.json")):
+        run = Run(config_path.parent)
+        try:
+            config = run.config()
+        except (OSError, json.JSONDecodeError):
+            continue
+        if "preset" not in config:
+            continue
+        exams = read_lines(run.path / "exams.jsonl")
+        facts = {key: config.get(key) for key in ("preset", "body", "seed", "ablation")}
+        rows.append(
+            {"name": str(run.path), **facts, **run.status(), "last_exam": exams[-1] if exams else None}
+        )
+    return rows

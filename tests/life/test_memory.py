@@ -1,0 +1,147 @@
+"""Replay: groups, FIFO, what is drawn, and that labels only choose."""
+
+import pytest
+import torch
+
+from mirrormark.life.memory import GROUPS, Episodes, Memory, MemoryConfig
+
+LENGTH, ACTIONS = 12, 3
+
+
+def episodes(n: int, policy: bool, marked: bool, first: int = 0) -> Episodes:
+    """Episode i carries the number first + i in every frame, so that draws can be traced."""
+    number = torch.arange(first, first + n)
+    latent = (number[:, None, None] * 1000 + torch.arange(LENGTH)[None, :, None]).expand(n, LENGTH, 2)
+    action = number[:, None, None].expand(n, LENGTH, ACTIONS).float()
+    mark = torch.full((n, LENGTH), marked)
+    return Episodes({"latent": latent}, action, mark, torch.full((n,), policy), torch.full((n,), marked))
+
+
+def filled(
+    config: MemoryConfig | None = None, groups=((False, False), (False, True), (True, False), (True, True))
+):
+    memory = Memory(
+        {"latent": ((2,), torch.int32)}, ACTIONS, LENGTH, config or MemoryConfig(capacity_episodes=40)
+    )
+    for i, (policy, marked) in enumerate(groups):
+        memory.extend(episodes(6, policy, marked, first=100 * i))
+    return memory
+
+
+def numbers(latent: torch.Tensor) -> torch.Tensor:
+    return latent[..., 0].long() // 1000
+
+
+def test_each_group_is_first_in_first_out():
+    memory = Memory({"latent": ((2,), torch.int32)}, ACTIONS, LENGTH, MemoryConfig(capacity_episodes=16))
+    for first in range(0, 12, 3):
+        memory.extend(episodes(3, policy=False, marked=True, first=first))
+    assert memory.counts == {
+        "random_unmarked": 0,
+        "random_marked": 4,
+        "policy_unmarked": 0,
+        "policy_marked": 0,
+    }
+    stored = numbers(memory.observation["latent"][4:8, 0]).tolist()
+    assert sorted(stored) == [8, 9, 10, 11]
+
+
+def test_more_new_episodes_than_room_keeps_the_newest():
+    memory = Memory({"latent": ((2,), torch.int32)}, ACTIONS, LENGTH, MemoryConfig(capacity_episodes=16))
+    memory.extend(episodes(9, policy=True, marked=False))
+    assert sorted(numbers(memory.observation["latent"][8:12, 0]).tolist()) == [5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("filled_groups", [1, 2, 3, 4])
+def test_groups_are_drawn_evenly(filled_groups):
+    groups = [(False, False), (False, True), (True, False), (True, True)][:filled_groups]
+    memory = filled(groups=groups)
+    group = numbers(memory.sequences(48, 5).observation["latent"][:, 0]) // 100
+    assert torch.bincount(group, minlength=filled_groups).tolist() == [48 // filled_groups] * filled_groups
+
+
+def test_windows_are_contiguous_and_carry_their_own_actions():
+    draw = filled().sequences(64, 5)
+    frame = draw.observation["latent"][..., 0].long() % 1000
+    assert (frame.diff(dim=1) == 1).all()
+    assert frame.min() == 0 and frame.max() == LENGTH - 1  # both ends of the episode are reached
+    assert (draw.action[..., 0].long() == numbers(draw.observation["latent"])).all()
+
+
+def test_every_stored_episode_is_drawn_and_no_empty_room():
+    seen = numbers(filled().sequences(2000, 2).observation["latent"][:, 0]).unique()
+    assert seen.tolist() == [100 * g + i for g in range(4) for i in range(6)]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 1.0])
+def test_the_diet_has_the_asked_share_of_marked_random_episodes(share):
+    torch.manual_seed(0)
+    group = numbers(filled().frames(20_000, share)["latent"]) // 100
+    assert set(group.unique().tolist()) <= {0, 1}
+    assert abs((group == 1).float().mean().item() - share) < 0.006
+
+
+def test_the_diet_of_all_data_draws_policy_episodes_too():
+    torch.manual_seed(0)
+    group = numbers(filled().frames(20_000, 0.5, random_only=False)["latent"]) // 100
+    assert (torch.bincount(group) / 20_000 - 0.25).abs().max() < 0.02
+
+
+def test_a_missing_group_is_stood_in_for():
+    memory = filled(groups=[(False, False)])
+    assert set((numbers(memory.frames(100, 1.0)["latent"]) // 100).tolist()) == {0}
+
+
+def test_curious_draws_follow_the_prediction_error():
+    memory = filled(MemoryConfig(capacity_episodes=40, curious_share=0.5, curious_power=1.0))
+    rows = torch.cat([torch.arange(6) + 10 * g for g in range(4)])
+    error = torch.full((24,), 1.0)
+    error[7] = 1e6  # the second marked random episode
+    memory.report_error(rows, error)
+    drawn = memory.sequences(400, 3).row
+    assert (drawn[:200] == 11).float().mean() > 0.95
+    assert (drawn[200:] == 11).float().mean() < 0.2
+
+
+def test_new_episodes_are_as_interesting_as_the_worst():
+    memory = filled(MemoryConfig(capacity_episodes=40, curious_share=1.0))
+    memory.report_error(torch.tensor([0]), torch.tensor([7.0]))
+    memory.extend(episodes(1, policy=True, marked=True, first=390))
+    assert memory.error[30 + 6] == 7.0
+
+
+def test_flipping_every_mark_flag_leaves_the_same_draws():
+    """Labels choose groups on the way in; once the groups are fixed, no draw looks at a flag."""
+    one, other = filled(), filled()
+    other.mark.logical_not_()
+    torch.manual_seed(3)
+    a = one.sequences(32, 4), one.frames(32, 0.05)
+    torch.manual_seed(3)
+    b = other.sequences(32, 4), other.frames(32, 0.05)
+    assert torch.equal(a[0].observation["latent"], b[0].observation["latent"])
+    assert torch.equal(a[0].action, b[0].action) and torch.equal(a[1]["latent"], b[1]["latent"])
+
+
+def test_state_round_trip_draws_the_same():
+    memory = filled()
+    twin = Memory({"latent": ((2,), torch.int32)}, ACTIONS, LENGTH, MemoryConfig(capacity_episodes=40))
+    twin.load_state(memory.state())
+    assert twin.counts == memory.counts and len(twin) == 24
+    torch.manual_seed(1)
+    a = memory.sequences(16, 4)
+    torch.manual_seed(1)
+    b = twin.sequences(16, 4)
+    assert torch.equal(a.observation["latent"], b.observation["latent"]) and torch.equal(a.row, b.row)
+    memory.extend(episodes(7, False, False, first=50))
+    twin.load_state(memory.state())
+    assert torch.equal(twin.observation["latent"], memory.observation["latent"])
+
+
+def test_bad_input_is_refused():
+    with pytest.raises(ValueError, match="capacity_episodes"):
+        MemoryConfig(capacity_episodes=3)
+    with pytest.raises(ValueError, match="curious_share"):
+        MemoryConfig(curious_share=1.5)
+    with pytest.raises(ValueError, match="window of 13"):
+        filled().sequences(4, 13)
+    assert GROUPS[2 * 0 + 1] == "random_marked"

@@ -1,0 +1,96 @@
+"""The run folder."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass, field
+
+import pytest
+
+from mirrormark.life.run import Run, RunError, from_json, list_runs, read_lines, to_json
+
+
+@dataclass(frozen=True)
+class Inner:
+    size: int = 3
+    ranges: tuple[float, ...] = (0.1, 0.2)
+
+
+@dataclass(frozen=True)
+class Outer:
+    inner: Inner = field(default_factory=Inner)
+    maybe: Inner | None = None
+    pair: tuple[int, str] = (1, "a")
+    name: str | None = None
+
+
+@pytest.mark.parametrize("config", [Outer(), Outer(Inner(5, ()), Inner(2), (2, "b"), "n")])
+def test_configurations_survive_json(config):
+    assert from_json(Outer, json.loads(json.dumps(to_json(config)))) == config
+
+
+def test_unknown_fields_are_refused():
+    with pytest.raises(RunError, match=r"config\.inner.*colour"):
+        from_json(Outer, {"inner": {"colour": 1}})
+
+
+CONFIG = {"preset": "smoke", "body": "infant", "seed": 1, "life": {"x": 1}}
+
+
+def test_a_folder_with_another_run_is_refused(tmp_path):
+    Run.create(tmp_path / "a", CONFIG)
+    with pytest.raises(RunError, match=r"already holds a run.*--resume"):
+        Run.create(tmp_path / "a", CONFIG)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "precious").write_text("")
+    with pytest.raises(RunError, match="not an empty folder"):
+        Run.create(tmp_path / "b", CONFIG)
+
+
+def test_resume_wants_the_same_configuration(tmp_path):
+    Run.create(tmp_path / "a", CONFIG)
+    assert Run.reopen(tmp_path / "a", CONFIG).config() == CONFIG
+    with pytest.raises(RunError, match=r"life\.x was 1, now 2"):
+        Run.reopen(tmp_path / "a", CONFIG | {"life": {"x": 2}})
+    with pytest.raises(RunError, match="holds no run"):
+        Run.reopen(tmp_path / "nowhere", CONFIG)
+
+
+def test_a_run_that_is_being_trained_cannot_be_resumed(tmp_path):
+    run = Run.create(tmp_path / "a", CONFIG)
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    status = run.status() | {"state": "running", "pid": other.pid}
+    (run.path / "status.json").write_text(json.dumps(status))
+    with pytest.raises(RunError, match=f"process {other.pid}"):
+        Run.reopen(tmp_path / "a", CONFIG)
+    other.kill()
+    assert other.wait() != 0
+    assert run.status()["state"] == "killed"
+    Run.reopen(tmp_path / "a", CONFIG)
+
+
+def test_lines_after_the_checkpoint_and_torn_lines_are_dropped(tmp_path):
+    run = Run.create(tmp_path / "a", CONFIG)
+    for lap in range(5):
+        run.append("metrics.jsonl", {"lap": lap})
+    with open(run.path / "metrics.jsonl", "a") as file:
+        file.write('{"lap": 5, "lo')
+    assert len(read_lines(run.path / "metrics.jsonl")) == 5
+    run.forget_after(3)
+    assert read_lines(run.path / "metrics.jsonl") == [{"lap": 0}, {"lap": 1}, {"lap": 2}]
+
+
+def test_runs_are_listed_with_their_state(tmp_path):
+    Run.create(tmp_path / "x" / "a", CONFIG).note("finished", lap=9, episodes=90)
+    run = Run.create(tmp_path / "b", CONFIG | {"seed": 2})
+    run.append("exams.jsonl", {"lap": 4, "removal_rate": 0.25})
+    run.note("interrupted", lap=5, episodes=50)
+    rows = list_runs(tmp_path)
+    assert [(r["seed"], r["state"], r["lap"]) for r in rows] == [(2, "interrupted", 5), (1, "finished", 9)]
+    assert rows[0]["last_exam"]["removal_rate"] == 0.25 and rows[1]["last_exam"] is None
+
+
+def test_versions_are_kept(tmp_path):
+    run = Run.create(tmp_path / "a", CONFIG)
+    kept = json.loads((run.path / "versions.json").read_text())
+    assert kept["torch"] and kept["python"] and "commit" in kept
