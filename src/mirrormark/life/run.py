@@ -19,15 +19,13 @@ import time
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from mirrormark.life.checkpoint import write_bytes, write_json
 
 _PACKAGES = ("mirrormark", "torch", "numpy", "mujoco", "numba", "gymnasium", "safetensors")
 ABLATION = "ablation: told where the mark is seen"
 """Every output of a symbolic-eye run carries these words; such a run can never be reported as passed."""
-
-T = TypeVar("T")
 
 
 class RunError(ValueError):
@@ -45,10 +43,10 @@ def to_json(config: Any) -> Any:
     return config
 
 
-def from_json(kind: type[T], value: Any, name: str = "config") -> T:
+def from_json(kind: Any, value: Any, name: str = "config") -> Any:
     """The configuration of type `kind` from what `to_json` made of it; unknown or missing fields are
     refused."""
-    if dataclasses.is_dataclass(kind):
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         hints = get_type_hints(kind)
         fields = {f.name for f in dataclasses.fields(kind)}
         unknown = set(value) - fields
@@ -61,7 +59,7 @@ def from_json(kind: type[T], value: Any, name: str = "config") -> T:
     if get_origin(kind) is tuple:
         inner = options[0] if len(options) == 2 and options[1] is Ellipsis else None
         kinds = [inner] * len(value) if inner else options
-        return tuple(from_json(k, item, name) for k, item in zip(kinds, value))  # type: ignore[return-value]
+        return tuple(from_json(k, item, name) for k, item in zip(kinds, value))
     if get_origin(kind) is not None and get_origin(kind) is not dict:
         nested = [o for o in options if dataclasses.is_dataclass(o) or get_origin(o) is tuple]
         if nested and isinstance(value, dict | list):

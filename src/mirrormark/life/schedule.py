@@ -96,8 +96,9 @@ class Schedule:
         exam = last or after // c.exam_every_episodes > lived // c.exam_every_episodes
         return Lap(
             index=index, phase="life", episodes=c.episodes_per_lap, episodes_after=after,
-            steps=c.steps_per_lap if stages else 0, stages=stages, policy_moves=lived >= c.policy_from_episode,
-            exam=exam, checkpoint=checkpoint, progress=(index - c.codec_laps) / self.life_laps,
+            steps=c.steps_per_lap if stages else 0, stages=stages,
+            policy_moves=lived >= c.policy_from_episode, exam=exam, checkpoint=checkpoint,
+            progress=(index - c.codec_laps) / self.life_laps,
         )  # fmt: skip
 
     def _open(self, episodes: int) -> tuple[str, ...]:
