@@ -1,0 +1,71 @@
+"""Everyday movement: what the body does when nobody decides. None of it knows where the mark is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+MovementKind = Literal["iid", "held", "goal"]
+
+_STREAM = 0x6D6F7665  # keeps movement apart from the world's own random numbers for the same seed
+
+
+@dataclass(frozen=True)
+class MovementConfig:
+    """How random movement is made."""
+
+    kind: MovementKind = "held"
+    """iid: a new torque every control step (paper). held: each episode draws for how many control steps
+    every torque is held. goal: random postures, reached by a weak controller (goal babbling)."""
+    longest_hold_control_steps: int = 16
+    """Longest hold that an episode of `held` movement may draw (ours; learning.md)."""
+    goal_control_steps: int = 25
+    """How long `goal` movement pursues one posture (ours)."""
+    goal_gain: float = 3.0
+    """Torque per joint error, both in their ranges' units (ours)."""
+    goal_damping: float = 6.0
+    """Torque per joint speed in range units per control step (ours)."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("iid", "held", "goal"):
+            raise ValueError(f"movement.kind is {self.kind!r}; choose iid, held or goal.")
+        if self.longest_hold_control_steps < 1 or self.goal_control_steps < 1:
+            raise ValueError("movement holds must last at least 1 control step.")
+
+
+class Movement:
+    """Random actions for many bodies. Body i depends on seed i only, not on its neighbours."""
+
+    def __init__(self, config: MovementConfig, actions: int, horizon_control_steps: int = 100) -> None:
+        self.config = config
+        self.actions = actions
+        self.horizon = horizon_control_steps
+
+    def begin(self, seeds: Sequence[int]) -> None:
+        """Draw a whole episode for each seed."""
+        n = len(seeds)
+        self._t = 0
+        self._last: np.ndarray | None = None
+        self._values = np.empty((n, self.horizon, self.actions), np.float32)
+        self._hold = np.ones(n, np.int64)
+        for i, seed in enumerate(seeds):
+            rng = np.random.default_rng((_STREAM, int(seed)))
+            if self.config.kind == "held":
+                self._hold[i] = rng.integers(1, self.config.longest_hold_control_steps + 1)
+            elif self.config.kind == "goal":
+                self._hold[i] = self.config.goal_control_steps
+            self._values[i] = rng.uniform(-1.0, 1.0, (self.horizon, self.actions))
+
+    def act(self, observation: dict[str, np.ndarray]) -> np.ndarray:
+        """The next action (n, A) in [-1, 1]; only `goal` looks at the body, at its joint angles."""
+        index = (self._t // self._hold) % self.horizon
+        value = self._values[np.arange(len(index)), index]
+        self._t += 1
+        if self.config.kind != "goal":
+            return value
+        angle = observation["proprioception"]
+        speed = np.zeros_like(angle) if self._last is None else angle - self._last
+        self._last = angle.copy()
+        torque = self.config.goal_gain * (value - angle) - self.config.goal_damping * speed
+        return np.clip(torque, -1.0, 1.0).astype(np.float32)

@@ -1,0 +1,156 @@
+"""The senses. A sense is an object that can be switched off, replaced or added; it never sees the mark's label."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from mirrormark.world.eye import GRID, NO_CELL, Camera, Eye, Marks, Panes
+from mirrormark.world.scene import Scene
+
+ABLATION = "ablation: told where the mark is seen"
+"""What every output of the symbolic eye must say."""
+
+
+class Moment(NamedTuple):
+    """All there is to sense at one instant in N worlds."""
+
+    qpos: NDArray[np.float64]  # (N, nq)
+    xpos: NDArray[np.float64]  # (N, nbody, 3)
+    xmat: NDArray[np.float64]  # (N, nbody, 3, 3)
+    mirror_xpos: NDArray[np.float64]  # what the mirror shows: the same, or the past
+    mirror_xmat: NDArray[np.float64]
+    panes: Panes
+    marks: Marks
+    noise_key: NDArray[np.uint64]  # (N,)
+
+
+class Sense(ABC):
+    """One entry of the observation."""
+
+    name: str
+
+    @abstractmethod
+    def attach(self, scene: Scene, device: str) -> None:
+        """Prepare for a scene, once."""
+
+    @abstractmethod
+    def space(self) -> spaces.Space:
+        """What one world's sensation looks like."""
+
+    @abstractmethod
+    def perceive(self, moment: Moment) -> Any:
+        """Sensations of all N worlds, first axis N."""
+
+
+class Vision(Sense):
+    """The right eye: 64×64 RGB with a little sensor noise. On a GPU it returns a device array."""
+
+    name = "vision"
+
+    def __init__(self, width: int = 64, height: int = 64, noise: int = 2) -> None:
+        self.width, self.height = width, height
+        self.noise = noise  # symmetric {-2..2} (D17)
+
+    def attach(self, scene: Scene, device: str) -> None:
+        self.eye = own_eye(scene, self.width, self.height, device)
+
+    def space(self) -> spaces.Space:
+        return spaces.Box(0, 255, (self.height, self.width, 3), np.uint8)
+
+    def perceive(self, moment: Moment) -> Any:
+        return self.eye.see(
+            moment.xpos,
+            moment.xmat,
+            moment.mirror_xpos,
+            moment.mirror_xmat,
+            moment.panes,
+            moment.marks,
+            moment.noise_key,
+            self.noise,
+        )
+
+
+class Proprioception(Sense):
+    """Joint angles clipped to their range, then scaled to [-1, 1] (paper, Table I)."""
+
+    name = "proprioception"
+
+    def attach(self, scene: Scene, device: str) -> None:
+        self._adr = scene.qpos_adr
+        self._low, self._high = scene.range_rad[:, 0], scene.range_rad[:, 1]
+
+    def space(self) -> spaces.Space:
+        return spaces.Box(-1.0, 1.0, (len(self._adr),), np.float32)
+
+    def perceive(self, moment: Moment) -> np.ndarray:
+        angle = np.clip(moment.qpos[:, self._adr], self._low, self._high)
+        scaled = 2.0 * (angle - self._low) / (self._high - self._low) - 1.0
+        return np.clip(scaled, -1.0, 1.0).astype(np.float32)
+
+
+class SymbolicEye(Sense):
+    """An ablation, not a sense: tells in which cell of a 15×15 grid over the view a perfect eye sees the mark.
+
+    225 means "no mark is seen": hidden, covered, out of view or gone.
+    """
+
+    name = "cell"
+
+    def attach(self, scene: Scene, device: str) -> None:
+        self.eye = own_eye(scene, 64, 64, "cpu")
+
+    def space(self) -> spaces.Space:
+        return spaces.Box(0, NO_CELL, (1,), np.int64)
+
+    def perceive(self, moment: Moment) -> np.ndarray:
+        cell = self.eye.mark_cell(
+            moment.xpos, moment.xmat, moment.mirror_xpos, moment.mirror_xmat, moment.panes, moment.marks
+        )
+        return cell.astype(np.int64)[:, None]
+
+
+SENSES: dict[str, type[Sense]] = {sense.name: sense for sense in (Vision, Proprioception, SymbolicEye)}
+DEFAULT_SENSES = ("vision", "proprioception")
+SYMBOLIC_SENSES = ("cell", "proprioception")
+
+
+def make_senses(wanted: Sequence[str | Sense]) -> list[Sense]:
+    """Senses by name or as objects; names must be known and different."""
+    senses: list[Sense] = []
+    for item in wanted:
+        if isinstance(item, Sense):
+            senses.append(item)
+        elif item in SENSES:
+            senses.append(SENSES[item]())
+        else:
+            raise ValueError(f"senses: {item!r} is unknown; choose from {', '.join(SENSES)} or pass a Sense.")
+    if len({sense.name for sense in senses}) != len(senses):
+        raise ValueError("senses: two senses share a name; give each its own.")
+    return senses
+
+
+def own_eye(scene: Scene, width: int, height: int, device: str) -> Eye:
+    """The body's own eye at a given resolution."""
+    camera = Camera(scene.eye_body_id, scene.eye_pos_m, scene.eye_mat, scene.eye_fovy_rad)
+    return Eye(scene.model, camera, width=width, height=height, device=device)
+
+
+__all__ = [
+    "ABLATION",
+    "DEFAULT_SENSES",
+    "GRID",
+    "NO_CELL",
+    "SENSES",
+    "SYMBOLIC_SENSES",
+    "Moment",
+    "Proprioception",
+    "Sense",
+    "SymbolicEye",
+    "Vision",
+    "make_senses",
+    "own_eye",
+]

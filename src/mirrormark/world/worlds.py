@@ -1,0 +1,268 @@
+"""Many worlds, stepped together: a body before a mirror, with or without a mark."""
+
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mirrormark.world import bodies, kinematics
+from mirrormark.world.eye import Camera, Eye, Marks, Panes
+from mirrormark.world.mark import MarkConfig, Patches, draw_site
+from mirrormark.world.mirror import MirrorConfig
+from mirrormark.world.physics import Physics
+from mirrormark.world.reflection import Reflection
+from mirrormark.world.scene import build
+from mirrormark.world.senses import DEFAULT_SENSES, Moment, Sense, make_senses, own_eye
+from mirrormark.world.streams import MARK, POSTURE, YOKED, noise_keys, stream
+
+ACTION_REPEAT_SIM_STEPS = 5
+"""Physics steps per control step (paper, Table III)."""
+EPISODE_CONTROL_STEPS = 100
+"""Control steps per episode, 5 s (paper, Table III)."""
+SETTLE_SIM_STEPS = 100
+"""Physics steps for which the random torque of a reset is held (public code, D14)."""
+
+Bools = NDArray[np.bool_]
+Observation = dict[str, Any]
+Info = dict[str, Any]
+
+
+class Worlds:
+    """n worlds of one body before one mirror.
+
+    World i depends on its own seed and actions only: it equals a world that is alone, bit for bit on the CPU.
+    Mirrors may differ between worlds in kind and delay, not in place and size (use two `Worlds` for that).
+    With `autoreset` a finished world starts its next episode in the same step (Gymnasium SAME_STEP).
+    """
+
+    def __init__(
+        self,
+        body: str = "infant",
+        n: int = 1,
+        *,
+        mirror: MirrorConfig | Sequence[MirrorConfig] | None = None,
+        mark: MarkConfig | None = None,
+        tone: str | None = None,
+        tone_scale: float = 1.0,
+        senses: Sequence[str | Sense] = DEFAULT_SENSES,
+        device: str = "cpu",
+        autoreset: bool = False,
+        threads: int | None = None,
+        measure_view: bool = False,
+    ) -> None:
+        if n < 1:
+            raise ValueError(f"n is {n}; ask for at least one world.")
+        if device not in ("cpu", "cuda"):
+            raise ValueError(f"device is {device!r}; choose cpu or cuda.")
+        self.n, self.autoreset, self.measure_view = n, autoreset, measure_view
+        self.mark = mark or MarkConfig()
+        self.mirrors = _in_one_place(mirror, n)
+        glass = replace(self.mirrors[0], kind="present", delay_control_steps=0)
+        self.scene = build(bodies.get(body), glass, tone, tone_scale)
+        self.physics = Physics(self.scene, min(n, threads or os.cpu_count() or 1))
+        self.tree = kinematics.tree(self.scene.model)
+        self.actions = len(self.scene.joints)
+        self.senses = make_senses(senses)
+        for sense in self.senses:
+            sense.attach(self.scene, device)
+        self._measuring_eye = own_eye(self.scene, 64, 64, "cpu")
+        self._panes = Panes.of(self.scene.pane, [config.kind for config in self.mirrors])
+        self._reflection = Reflection(np.array([config.delay_control_steps for config in self.mirrors]))
+        self._state = self.physics.rest(n)
+        self._seed = np.zeros(n, np.int64)
+        self._episode = np.full(n, -1)
+        self._t = np.zeros(n, np.int64)
+        self._wears, self._sham = np.ones(n, np.bool_), np.zeros(n, np.bool_)
+        self.patch = Patches(self.scene, self.mark, n)
+        self.yoked = Patches(self.scene, self.mark, n)
+        self._begun = False
+
+    # An episode ------------------------------------------------------------------------------------------
+
+    def reset(
+        self,
+        seed: int | Sequence[int] | None = None,
+        marked: ArrayLike | None = None,
+        sham: ArrayLike | None = None,
+        only: Bools | None = None,
+    ) -> tuple[Observation, Info]:
+        """Begin an episode in every world, or in `only` some.
+
+        An int seeds world i with seed + i; None goes on to the next episode of the seeds in force (fresh ones
+        at first). `marked` (n,) says who wears a mark (at first: all), `sham` whose mark is invisible (none).
+        """
+        chosen = np.ones(self.n, np.bool_) if only is None else np.asarray(only, np.bool_)
+        if not self._begun and not chosen.all():
+            raise ValueError("reset: the first reset must begin every world; call it without `only`.")
+        self._reseed(seed, chosen)
+        if marked is not None:
+            self._wears = np.where(chosen, np.broadcast_to(np.asarray(marked, np.bool_), self.n), self._wears)
+        if sham is not None:
+            self._sham = np.where(chosen, np.broadcast_to(np.asarray(sham, np.bool_), self.n), self._sham)
+        self._begin(chosen)
+        self._begun = True
+        return self._observe(), self._info()
+
+    def step(
+        self, action: NDArray[np.float32]
+    ) -> tuple[Observation, NDArray[np.float64], Bools, Bools, Info]:
+        """One control step: Gymnasium's five values, each over n worlds. The reward is 0, always."""
+        action = self._checked(action)
+        states = self.physics.advance(self._state, action, ACTION_REPEAT_SIM_STEPS)
+        broken = self.physics.broken(states)
+        states[broken] = self._state[broken, None]
+        self._state = states[:, -1].copy()
+        self._t += 1
+        self._follow(states)
+        if broken.any():
+            self._recover(broken)
+        truncated = (self._t >= EPISODE_CONTROL_STEPS) | broken
+        observation, info = self._observe(), self._info()
+        info["unstable"] = broken
+        ended = truncated & ~broken  # a broken world has begun anew already
+        if self.autoreset and ended.any():
+            final = {"final_obs": observation, "final_info": info}
+            observation, info = self.reset(only=ended)
+            info = {**info, **final, "unstable": broken}
+        return observation, np.zeros(self.n), np.zeros(self.n, np.bool_), truncated, info
+
+    def _reseed(self, seed: int | Sequence[int] | None, chosen: Bools) -> None:
+        if seed is None:
+            if not self._begun:
+                self._seed[:] = np.random.SeedSequence().generate_state(self.n, np.uint32)
+            self._episode[chosen] += 1
+            return
+        seeds = np.asarray(seed, np.int64)
+        if seeds.ndim == 0:
+            seeds = seeds + np.arange(self.n)
+        if seeds.shape != (self.n,) or (seeds < 0).any():
+            raise ValueError(f"seed must be one whole number of 0 or more, or {self.n} of them.")
+        self._seed[chosen] = seeds[chosen]
+        self._episode[chosen] = 0
+
+    def _begin(self, chosen: Bools) -> None:
+        """Reset posture by one random torque held for a second (D14), and draw fresh sites."""
+        index = np.flatnonzero(chosen)
+        torque = np.empty((len(index), self.actions), np.float32)
+        for k, i in enumerate(index):
+            seed, episode = self._seed[i], self._episode[i]
+            torque[k] = stream(seed, episode, POSTURE).uniform(-1.0, 1.0, self.actions)
+            self.patch.put(i, draw_site(self.scene, self.mark, stream(seed, episode, MARK)))
+            self.yoked.put(
+                i, draw_site(self.scene, self.mark, stream(seed, episode, YOKED), avoid=self.patch.site(i))
+            )
+        settled = self.physics.advance(self.physics.rest(len(index)), torque, SETTLE_SIM_STEPS)
+        self._state[index] = settled[:, -1]
+        self._t[index] = 0
+        xpos, xmat = kinematics.poses(self.tree, self.physics.qpos(self._state))
+        self.patch.measure(xpos, xmat)
+        self.yoked.measure(xpos, xmat)
+        self._show(xpos, xmat)
+
+    def _follow(self, states: NDArray[np.float64]) -> None:
+        """Follow the hands through every physics step (n, S) of a control step."""
+        n, steps = states.shape[:2]
+        xpos, xmat = kinematics.poses(self.tree, self.physics.qpos(states).reshape(n * steps, -1))
+        xpos, xmat = xpos.reshape(n, steps, -1, 3), xmat.reshape(n, steps, -1, 3, 3)
+        self.patch.follow(xpos, xmat)
+        self.yoked.follow(xpos, xmat)
+        self._show(xpos[:, -1], xmat[:, -1])
+
+    def _show(self, xpos: NDArray[np.float64], xmat: NDArray[np.float64]) -> None:
+        self.xpos, self.xmat = np.ascontiguousarray(xpos), np.ascontiguousarray(xmat)
+        self._reflection.record(self.xpos, self.xmat, self.mark_present, self._t)
+
+    def _recover(self, broken: Bools) -> None:
+        """A world whose physics broke starts over; the others never notice."""
+        for i in np.flatnonzero(broken):
+            warnings.warn(
+                f"unstable physics: seed {self._seed[i]}, episode {self._episode[i]}, control step {self._t[i]};"
+                " that world begins its next episode.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        self._episode[broken] += 1
+        self._begin(broken)
+
+    def _checked(self, action: ArrayLike) -> NDArray[np.float32]:
+        if not self._begun:
+            raise ValueError("step came before reset; call reset first.")
+        action = np.asarray(action, np.float32)
+        if action.shape != (self.n, self.actions):
+            raise ValueError(f"action has shape {action.shape}; give ({self.n}, {self.actions}).")
+        if not (np.abs(action) <= 1.0).all():  # NaN fails this too
+            raise ValueError("action has numbers that are NaN or outside [-1, 1]; clip them first.")
+        return action
+
+    # What there is to sense and to know ---------------------------------------------------------------------
+
+    @property
+    def mark_present(self) -> Bools:
+        """Worlds whose mark is still on (a sham counts: it only cannot be seen)."""
+        return self._wears & ~self.patch.reached
+
+    def moment(self, mark_shown: ArrayLike | None = None) -> Moment:
+        """The instant as the senses get it; `mark_shown` overrides what is worn, for paired frames."""
+        mirror_xpos, mirror_xmat, shown = self._reflection.at(self._t)
+        shown = shown & ~self._sham if mark_shown is None else np.broadcast_to(np.asarray(mark_shown), self.n)
+        marks = Marks.of(self.patch.body, self.patch.pos, self.patch.mat, self.mark.radius_m, self.mark.rgb, shown)
+        qpos = self.physics.qpos(self._state)
+        keys = noise_keys(self._seed, self._episode, self._t)
+        return Moment(qpos, self.xpos, self.xmat, mirror_xpos, mirror_xmat, self._panes, marks, keys)
+
+    def _observe(self) -> Observation:
+        moment = self.moment()
+        return {sense.name: sense.perceive(moment) for sense in self.senses}
+
+    def _info(self) -> Info:
+        wears, yoked = self._wears, self.yoked.distance_m.min(1)
+        info: Info = {
+            "mark_present": self.mark_present,
+            "mark_removed": wears & self.patch.reached,
+            "hand_mark_distance_m": np.where(wears, self.patch.distance_m.min(1), np.nan),
+            "nearest_hand": self.patch.distance_m.argmin(1),
+            "removing_hand": np.where(wears, self.patch.hand, -1),
+            "yoked_touched": self.yoked.reached.copy(),
+            "yoked_distance_m": yoked,
+            "mark_surface": self.patch.surface.copy(),
+            "mark_site_m": self.patch.pos.copy(),
+            "mark_on_left": self.patch.pos[:, 1] > 0.0,
+            "t": self._t.copy(),
+        }
+        if self.measure_view:
+            info["mark_px"], info["mirror_share_of_view"] = self._measuring_eye.measure(self.moment())
+        return info
+
+    def paired_frames(self) -> dict[str, Any]:
+        """The present seen with and without the mark, for indicators and probes; worlds do not change."""
+        sense = next((s for s in self.senses if s.name in ("vision", "cell")), None)
+        if sense is None:
+            raise ValueError("paired_frames needs a sense that sees: add vision or cell to senses.")
+        shown, hidden = self.moment(mark_shown=True), self.moment(mark_shown=False)
+        return {
+            "with_mark": sense.perceive(shown),
+            "without_mark": sense.perceive(hidden),
+            "mark_mask": self._measuring_eye.mark_mask(shown),
+        }
+
+    def render(self, world: int = 0, camera: str = "world", width: int = 480, height: int = 480) -> np.ndarray:
+        """A third person's picture (height, width, 3) of one world, by the same ray-caster: no OpenGL."""
+        if not self._begun:
+            raise ValueError("render came before reset; call reset first.")
+        eye = Eye(self.scene.model, Camera.named(self.scene.model, camera), width=width, height=height)
+        return eye.render(self.moment(), world)
+
+
+def _in_one_place(mirror: MirrorConfig | Sequence[MirrorConfig] | None, n: int) -> list[MirrorConfig]:
+    if mirror is None or isinstance(mirror, MirrorConfig):
+        return [mirror or MirrorConfig()] * n
+    mirrors = list(mirror)
+    if len(mirrors) != n:
+        raise ValueError(f"mirror: {len(mirrors)} mirrors for {n} worlds; give one, or one per world.")
+    if len({replace(config, kind="present", delay_control_steps=0) for config in mirrors}) > 1:
+        raise ValueError("mirror: these worlds' mirrors differ in place or size; make one Worlds for each.")
+    return mirrors
