@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from mirrormark.world.eye import GRID, NO_CELL, Camera, Eye, Marks, Panes
+from mirrormark.world.eye import MARK, MIRRORED, NO_CELL, Camera, Eye, Marks, Panes
 from mirrormark.world.scene import Scene
 
 ABLATION = "ablation: told where the mark is seen"
@@ -26,6 +26,14 @@ class Moment(NamedTuple):
     panes: Panes
     marks: Marks
     noise_key: NDArray[np.uint64]  # (N,)
+
+    def labels(self, eye: Eye) -> NDArray[np.int16]:
+        """What each pixel of an eye shows (N, H, W)."""
+        return eye.look(self.xpos, self.xmat, self.mirror_xpos, self.mirror_xmat, self.panes, self.marks)
+
+    def mark_mask(self, eye: Eye) -> NDArray[np.bool_]:
+        """Pixels (N, H, W) that show the mark in the mirror."""
+        return self.labels(eye) == MARK + MIRRORED
 
 
 class Sense(ABC):
@@ -93,7 +101,7 @@ class Proprioception(Sense):
 
 
 class SymbolicEye(Sense):
-    """An ablation, not a sense: tells in which cell of a 15×15 grid over the view a perfect eye sees the mark.
+    """An ablation, not a sense: tells in which cell of a 15×15 grid over the mirror a perfect eye sees the mark.
 
     225 means "no mark is seen": hidden, covered, out of view or gone.
     """
@@ -107,10 +115,7 @@ class SymbolicEye(Sense):
         return spaces.Box(0, NO_CELL, (1,), np.int64)
 
     def perceive(self, moment: Moment) -> np.ndarray:
-        cell = self.eye.mark_cell(
-            moment.xpos, moment.xmat, moment.mirror_xpos, moment.mirror_xmat, moment.panes, moment.marks
-        )
-        return cell.astype(np.int64)[:, None]
+        return self.eye.mark_cell(moment.labels(self.eye), moment.xpos, moment.xmat, moment.panes)[:, None]
 
 
 SENSES: dict[str, type[Sense]] = {sense.name: sense for sense in (Vision, Proprioception, SymbolicEye)}
@@ -138,19 +143,3 @@ def own_eye(scene: Scene, width: int, height: int, device: str) -> Eye:
     camera = Camera(scene.eye_body_id, scene.eye_pos_m, scene.eye_mat, scene.eye_fovy_rad)
     return Eye(scene.model, camera, width=width, height=height, device=device)
 
-
-__all__ = [
-    "ABLATION",
-    "DEFAULT_SENSES",
-    "GRID",
-    "NO_CELL",
-    "SENSES",
-    "SYMBOLIC_SENSES",
-    "Moment",
-    "Proprioception",
-    "Sense",
-    "SymbolicEye",
-    "Vision",
-    "make_senses",
-    "own_eye",
-]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mirrormark.world import bodies, kinematics
-from mirrormark.world.eye import Camera, Eye, Marks, Panes
+from mirrormark.world import eye as eyes
 from mirrormark.world.mark import MarkConfig, Patches, draw_site
 from mirrormark.world.mirror import MirrorConfig
 from mirrormark.world.physics import Physics
@@ -25,6 +25,8 @@ EPISODE_CONTROL_STEPS = 100
 """Control steps per episode, 5 s (paper, Table III)."""
 SETTLE_SIM_STEPS = 100
 """Physics steps for which the random torque of a reset is held (public code, D14)."""
+
+_PLATE = {"present": eyes.PRESENT, "delayed": eyes.PRESENT, "absent": eyes.ABSENT, "covered": eyes.COVERED}
 
 Bools = NDArray[np.bool_]
 Observation = dict[str, Any]
@@ -70,9 +72,11 @@ class Worlds:
         for sense in self.senses:
             sense.attach(self.scene, device)
         self._measuring_eye = own_eye(self.scene, 64, 64, "cpu")
-        self._panes = Panes.of(self.scene.pane, [config.kind for config in self.mirrors])
+        kinds = np.array([_PLATE[config.kind] for config in self.mirrors], np.int32)
+        self._panes = eyes.panes_of(self.scene.model, n)._replace(kind=kinds)
+        self._mark_rgb = np.tile(np.array(self.mark.rgb, np.float32), (n, 1))
         self._reflection = Reflection(np.array([config.delay_control_steps for config in self.mirrors]))
-        self._state = self.physics.rest(n)
+        self.state = self.physics.rest(n)
         self._seed = np.zeros(n, np.int64)
         self._episode = np.full(n, -1)
         self._t = np.zeros(n, np.int64)
@@ -112,10 +116,10 @@ class Worlds:
     ) -> tuple[Observation, NDArray[np.float64], Bools, Bools, Info]:
         """One control step: Gymnasium's five values, each over n worlds. The reward is 0, always."""
         action = self._checked(action)
-        states = self.physics.advance(self._state, action, ACTION_REPEAT_SIM_STEPS)
+        states = self.physics.advance(self.state, action, ACTION_REPEAT_SIM_STEPS)
         broken = self.physics.broken(states)
-        states[broken] = self._state[broken, None]
-        self._state = states[:, -1].copy()
+        states[broken] = self.state[broken, None]
+        self.state = states[:, -1].copy()
         self._t += 1
         self._follow(states)
         if broken.any():
@@ -156,9 +160,9 @@ class Worlds:
                 i, draw_site(self.scene, self.mark, stream(seed, episode, YOKED), avoid=self.patch.site(i))
             )
         settled = self.physics.advance(self.physics.rest(len(index)), torque, SETTLE_SIM_STEPS)
-        self._state[index] = settled[:, -1]
+        self.state[index] = settled[:, -1]
         self._t[index] = 0
-        xpos, xmat = kinematics.poses(self.tree, self.physics.qpos(self._state))
+        xpos, xmat = kinematics.poses(self.tree, self.physics.qpos(self.state))
         self.patch.measure(xpos, xmat)
         self.yoked.measure(xpos, xmat)
         self._show(xpos, xmat)
@@ -207,10 +211,15 @@ class Worlds:
 
     def moment(self, mark_shown: ArrayLike | None = None) -> Moment:
         """The instant as the senses get it; `mark_shown` overrides what is worn, for paired frames."""
-        mirror_xpos, mirror_xmat, shown = self._reflection.at(self._t)
-        shown = shown & ~self._sham if mark_shown is None else np.broadcast_to(np.asarray(mark_shown), self.n)
-        marks = Marks.of(self.patch.body, self.patch.pos, self.patch.mat, self.mark.radius_m, self.mark.rgb, shown)
-        qpos = self.physics.qpos(self._state)
+        mirror_xpos, mirror_xmat, mirrored = self._reflection.at(self._t)
+        now, mirrored = self.mark_present & ~self._sham, mirrored & ~self._sham
+        if mark_shown is not None:
+            now = mirrored = np.broadcast_to(np.asarray(mark_shown, np.bool_), self.n)
+        patch, radius = self.patch, np.full(self.n, self.mark.radius_m)
+        marks = eyes.Marks(
+            patch.body.astype(np.int32), patch.pos, patch.mat, radius, self._mark_rgb, now, mirrored
+        )
+        qpos = self.physics.qpos(self.state)
         keys = noise_keys(self._seed, self._episode, self._t)
         return Moment(qpos, self.xpos, self.xmat, mirror_xpos, mirror_xmat, self._panes, marks, keys)
 
@@ -234,7 +243,9 @@ class Worlds:
             "t": self._t.copy(),
         }
         if self.measure_view:
-            info["mark_px"], info["mirror_share_of_view"] = self._measuring_eye.measure(self.moment())
+            labels = self.moment().labels(self._measuring_eye)
+            info["mark_px"] = eyes.mark_pixels(labels)
+            info["mirror_share_of_view"] = eyes.mirror_share(labels)
         return info
 
     def paired_frames(self) -> dict[str, Any]:
@@ -246,15 +257,26 @@ class Worlds:
         return {
             "with_mark": sense.perceive(shown),
             "without_mark": sense.perceive(hidden),
-            "mark_mask": self._measuring_eye.mark_mask(shown),
+            "mark_mask": shown.mark_mask(self._measuring_eye),
         }
 
     def render(self, world: int = 0, camera: str = "world", width: int = 480, height: int = 480) -> np.ndarray:
         """A third person's picture (height, width, 3) of one world, by the same ray-caster: no OpenGL."""
         if not self._begun:
             raise ValueError("render came before reset; call reset first.")
-        eye = Eye(self.scene.model, Camera.named(self.scene.model, camera), width=width, height=height)
-        return eye.render(self.moment(), world)
+        moment, one = self.moment(), slice(world, world + 1)
+        return eyes.render(
+            self.scene.model,
+            eyes.camera_of(self.scene.model, camera),
+            moment.xpos[one],
+            moment.xmat[one],
+            eyes.Panes(*(field[one] for field in moment.panes)),
+            eyes.Marks(*(field[one] for field in moment.marks)),
+            width,
+            height,
+            mirror_xpos=moment.mirror_xpos[one],
+            mirror_xmat=moment.mirror_xmat[one],
+        )[0]
 
 
 def _in_one_place(mirror: MirrorConfig | Sequence[MirrorConfig] | None, n: int) -> list[MirrorConfig]:

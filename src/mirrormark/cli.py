@@ -1,0 +1,57 @@
+"""The command `mirrormark`: the only place that wires rooms together.
+
+Each subcommand is a typed function in its own room; tyro turns its signature into options. Rooms are imported only
+when their command is called, so that `mirrormark --help` answers at once.
+"""
+
+import importlib
+import sys
+
+import tyro
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("mirrormark.show.demo:demo", "watch the infant before its mirror: a short film, no GPU, no OpenGL"),
+    "train": ("mirrormark.life.commands:train", "let a mind grow up: train or resume a run"),
+    "runs": ("mirrormark.life.commands:runs", "list runs and their state"),
+    "exam": ("mirrormark.exam.commands:exam", "sit the mirror-mark exam with all its controls"),
+    "report": ("mirrormark.show.commands:report", "write the report of an exam again from its tables"),
+    "replay-nan": ("mirrormark.life.commands:replay_nan", "repeat a step that gave NaN, from its dump"),
+    "bench world": ("mirrormark.world.bench:bench_world", "how fast the world runs here"),
+    "bench codec": ("mirrormark.life.bench:bench_codec", "train each codec for a while and compare what it sees"),
+    "bench learn": ("mirrormark.life.bench:bench_learn", "how fast one train step runs here"),
+    "bench chance": ("mirrormark.exam.chance:bench_chance", "how often everyday movement and the oracle remove a mark"),
+}
+
+
+def main() -> None:
+    """Entry point. A mistake in the input ends with one sentence, not a traceback."""
+    arguments = sys.argv[1:]
+    if arguments and arguments[0] == "--version":
+        from mirrormark import __version__
+
+        print(__version__)
+        return
+    name = next((n for n in COMMANDS if arguments[: len(n.split())] == n.split()), None)
+    if name is None:
+        _usage(arguments)
+        return
+    module, function = COMMANDS[name][0].split(":")
+    command = getattr(importlib.import_module(module), function)
+    words = len(name.split())
+    try:
+        tyro.cli(command, prog=f"mirrormark {name}", args=arguments[words:])
+    except (ValueError, FileNotFoundError, FileExistsError) as mistake:
+        print(f"mirrormark {name}: {mistake}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _usage(arguments: list[str]) -> None:
+    asked = not arguments or arguments[0] in ("-h", "--help", "help")
+    out = sys.stdout if asked else sys.stderr
+    if not asked:
+        print(f"mirrormark: {' '.join(arguments[:2])!r} is no command; these are:\n", file=out)
+    print("usage: mirrormark COMMAND [OPTIONS]   (mirrormark COMMAND --help tells its options)\n", file=out)
+    width = max(map(len, COMMANDS))
+    for name, (_, what) in COMMANDS.items():
+        print(f"  {name:<{width}}  {what}", file=out)
+    sys.exit(0 if asked else 2)

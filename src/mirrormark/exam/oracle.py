@@ -1,0 +1,170 @@
+"""A scripted reacher that is told where the mark is: shows that the task can be done, and nothing else.
+
+It looks up postures that bring a hand to the mark in a library of collision-free ones, sharpens the best by a local
+search and drives the joints there within the motors' limits. The exam reports it as an upper bound; it never teaches.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import mujoco
+import numpy as np
+
+from mirrormark.world.mark import Site
+from mirrormark.world.scene import Scene
+from mirrormark.world.touch import hand_to_site
+from mirrormark.world.worlds import Worlds
+
+LIBRARY_POSTURES = 6000
+SHARPEN_STEPS = 120
+PATIENCE_CONTROL_STEPS = 24
+"""How long one posture is tried before the next best."""
+DEEPEST_CONTACT_M = 0.004
+GAIN_NM_PER_RAD = 12.0
+DAMPING_NM_S_PER_RAD = 0.6
+
+
+@dataclass
+class _Plan:
+    targets: list[np.ndarray]  # postures (A,), best first
+    current: int = 0
+    since: int = 0
+
+
+class Oracle:
+    """Reaches for the mark in every world of `worlds`, whatever the mirror shows."""
+
+    def __init__(self, worlds: Worlds, seed: int = 0) -> None:
+        self.worlds = worlds
+        self._seed = seed
+
+    def begin(self) -> None:
+        """Plan for the marks that are on now; call it after the worlds' reset."""
+        worlds = self.worlds
+        rng = np.random.default_rng(self._seed)
+        angle = worlds.physics.qpos(worlds.state)[:, worlds.scene.qpos_adr]
+        self._plans = [
+            _Plan(_postures(worlds.scene, worlds.patch.site(i), angle[i], rng)) for i in range(worlds.n)
+        ]
+
+    def act(self, observation: object = None) -> np.ndarray:
+        """The next torques (n, A). The observation is not needed: the oracle knows."""
+        worlds, scene = self.worlds, self.worlds.scene
+        angle = worlds.physics.qpos(worlds.state)[:, scene.qpos_adr]
+        speed = worlds.physics.qvel(worlds.state)[:, scene.dof_adr]
+        target = np.stack([self._target(i) for i in range(worlds.n)])
+        stiffness = np.array([joint.stiffness for joint in scene.joints])
+        rest = np.array([joint.rest_rad for joint in scene.joints])
+        torque = GAIN_NM_PER_RAD * (target - angle) - DAMPING_NM_S_PER_RAD * speed
+        torque += stiffness * (angle - rest)  # hold against the body's own tone
+        return np.clip(torque / scene.body.torque_limit_nm, -1.0, 1.0).astype(np.float32)
+
+    def _target(self, i: int) -> np.ndarray:
+        plan = self._plans[i]
+        near = self.worlds.patch.held_sim_steps[i] > 0
+        plan.since = 0 if near else plan.since + 1
+        if plan.since > PATIENCE_CONTROL_STEPS:
+            plan.current, plan.since = (plan.current + 1) % len(plan.targets), 0
+        return plan.targets[plan.current]
+
+
+def _postures(scene: Scene, site: Site, now: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+    """Up to four postures that touch the site, for each hand the nearest two, soonest reached first."""
+    library, hand_centre, site_frames = _library(scene)
+    site_xpos, site_xmat = site_frames[site.body]
+    spot = site_xpos + site_xmat @ site.pos
+    found: list[tuple[float, np.ndarray]] = []
+    for hand in range(len(scene.hand_body_ids)):
+        nearest = np.argsort(np.linalg.norm(hand_centre[:, hand] - spot, axis=1))[:40]
+        scored = sorted(
+            (_distance(scene, library[k], hand, site) + 0.004 * np.abs(library[k] - now).max(), k)
+            for k in nearest
+        )
+        for _, k in scored[:2]:
+            posture, distance = _sharpen(scene, library[k], hand, site, rng)
+            found.append((distance + 0.001 * np.abs(posture - now).max(), posture))
+    return [posture for _, posture in sorted(found, key=lambda item: item[0])]
+
+
+def _sharpen(
+    scene: Scene, posture: np.ndarray, hand: int, site: Site, rng: np.random.Generator
+) -> tuple[np.ndarray, float]:
+    """Local search among collision-free neighbours of a posture."""
+    moves = _chain(scene, hand)
+    best, distance = posture, _distance(scene, posture, hand, site)
+    for step in range(SHARPEN_STEPS):
+        if distance < 0.003:
+            break
+        width = 0.25 * (1.0 - step / SHARPEN_STEPS) + 0.02
+        trial = best + moves * rng.normal(0.0, width, len(best))
+        trial = np.clip(trial, scene.range_rad[:, 0], scene.range_rad[:, 1])
+        nearer = _distance(scene, trial, hand, site)
+        if nearer < distance and _free(scene, trial):
+            best, distance = trial, nearer
+    return best, distance
+
+
+def _chain(scene: Scene, hand: int) -> np.ndarray:
+    """1 for joints that move this hand, else 0 (A,)."""
+    model = scene.model
+    ancestors, body = set(), int(scene.hand_body_ids[hand])
+    while body:
+        ancestors.add(body)
+        body = int(model.body_parentid[body])
+    owner = model.jnt_bodyid[[model.joint(joint.name).id for joint in scene.joints]]
+    return np.array([float(b in ancestors) for b in owner])
+
+
+def _place(scene: Scene, posture: np.ndarray) -> mujoco.MjData:
+    data = _scratch(scene)
+    data.qpos[:] = scene.rest_qpos
+    data.qpos[scene.qpos_adr] = posture
+    mujoco.mj_kinematics(scene.model, data)
+    return data
+
+
+def _free(scene: Scene, posture: np.ndarray) -> bool:
+    data = _place(scene, posture)
+    mujoco.mj_comPos(scene.model, data)
+    mujoco.mj_collision(scene.model, data)
+    return all(data.contact[k].dist > -DEEPEST_CONTACT_M for k in range(data.ncon))
+
+
+def _distance(scene: Scene, posture: np.ndarray, hand: int, site: Site) -> float:
+    data = _place(scene, posture)
+    return hand_to_site(
+        data.xpos,
+        data.xmat.reshape(-1, 3, 3),
+        scene.hand_body_ids[hand],
+        scene.hand_pos_m[hand],
+        scene.hand_mat[hand],
+        scene.hand_size_m[hand],
+        site.body,
+        site.pos,
+        site.mat,
+        0.02,
+    )
+
+
+@lru_cache(maxsize=8)
+def _scratch(scene: Scene) -> mujoco.MjData:
+    return mujoco.MjData(scene.model)
+
+
+@lru_cache(maxsize=8)
+def _library(scene: Scene) -> tuple[np.ndarray, np.ndarray, dict[int, tuple[np.ndarray, np.ndarray]]]:
+    """Collision-free postures (P, A), their hand centres (P, hands, 3), and the frames of the bodies that carry
+    marks. Joints that move no hand (the neck) stay at rest, so these frames are the same in all postures."""
+    rng = np.random.default_rng(0)
+    reach = np.max([_chain(scene, hand) for hand in range(len(scene.hand_body_ids))], axis=0)
+    rest = scene.rest_qpos[scene.qpos_adr]
+    postures, centres = [], []
+    while len(postures) < LIBRARY_POSTURES:
+        posture = np.where(reach > 0, rng.uniform(scene.range_rad[:, 0], scene.range_rad[:, 1]), rest)
+        if not _free(scene, posture):
+            continue
+        postures.append(posture)
+        centres.append(_scratch(scene).geom_xpos[scene.hand_geom_ids].copy())
+    data = _place(scene, rest)
+    frames = {s.body_id: (data.xpos[s.body_id].copy(), data.xmat[s.body_id].reshape(3, 3).copy()) for s in scene.surfaces}
+    return np.array(postures), np.array(centres), frames
