@@ -1,7 +1,7 @@
 """Forward kinematics of many worlds at once: joint angles in, body poses out.
 
-`mujoco.rollout` gives states only; running MuJoCo's own kinematics on each from Python would cost more than the
-physics. The per-world function is plain scalar code so that numba compiles it for the CPU and for CUDA.
+`mujoco.rollout` gives states only; running MuJoCo's own kinematics on each from Python would cost more than
+the physics. The per-world function is plain scalar code so that numba compiles it for the CPU and for CUDA.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 
 class Tree(NamedTuple):
-    """A model's bodies (B) and hinges (J), as the arrays that the compiled code reads, in its argument order."""
+    """A model's bodies (B) and hinges (J), as arrays in the order in which the compiled code takes them."""
 
     parent: NDArray[np.int32]  # (B,)
     joint_count: NDArray[np.int32]  # (B,)
@@ -64,7 +64,7 @@ def turn(w, b, x, y, z, angle, xmat):
         xmat[w, b, i, 2] = m0 * (k * x * z + s * y) + m1 * (k * y * z - s * x) + m2 * (k * z * z + c)
 
 
-def make_pose_world(turn: Callable[..., None]) -> Callable[..., None]:
+def make_pose_world(turn: Any) -> Callable[..., None]:
     """Bind the per-world function to `turn` as compiled for one target."""
 
     def pose_world(
@@ -154,7 +154,6 @@ def cuda_poses(tree: Tree) -> Callable[[Any, Any, Any], None]:
 
     pose_world = cuda.jit(device=True)(make_pose_world(cuda.jit(device=True)(turn)))
 
-    @cuda.jit
     def kernel(
         qpos,
         parent,
@@ -169,7 +168,7 @@ def cuda_poses(tree: Tree) -> Callable[[Any, Any, Any], None]:
         xpos,
         xmat,
     ):
-        w = cuda.grid(1)
+        w = cuda.grid(1)  # pyright: ignore[reportCallIssue]
         if w < qpos.shape[0]:
             pose_world(
                 w,
@@ -187,9 +186,10 @@ def cuda_poses(tree: Tree) -> Callable[[Any, Any, Any], None]:
                 xmat,
             )
 
+    compiled: Any = cuda.jit(kernel)
     tables = tuple(cuda.to_device(table) for table in tree)
 
     def fill(qpos: Any, xpos: Any, xmat: Any) -> None:
-        kernel[(qpos.shape[0] + 127) // 128, 128](qpos, *tables, xpos, xmat)  # pyright: ignore
+        compiled[(qpos.shape[0] + 127) // 128, 128](qpos, *tables, xpos, xmat)
 
     return fill

@@ -10,6 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .bodies import Body
+from .bodies.primitives import geom
+
+PLATE_HALF_M = 0.003
+"""Half thickness of the plate behind the pane (ours)."""
+FRAME_HALF_M = (0.008, 0.006)
+"""Half width and half depth of the frame's bars (ours)."""
+WALL_FRONT, WOOD, CLOTH = (0.68, 0.69, 0.76), (0.50, 0.33, 0.18), (0.62, 0.50, 0.56)
+"""Colours: the wall behind an absent mirror, the frame, the cover."""
 
 MirrorKind = Literal["present", "absent", "covered", "delayed"]
 
@@ -19,7 +27,7 @@ class MirrorConfig:
     """The mirror before the body. Its plate collides alike whatever its kind."""
 
     kind: MirrorKind = "present"
-    """present: reflects; absent: drawn as wall; covered: drawn as cloth; delayed: reflects the past (ours)."""
+    """present: reflects; absent: drawn as wall; covered: drawn as cloth; delayed: reflects the past."""
     delay_control_steps: int = 0
     """Age of the reflection; at least 1 when delayed, else 0 (ours)."""
     distance_m: float = 0.177
@@ -93,3 +101,30 @@ def pane(config: MirrorConfig, body: Body) -> Pane:
             f"pitch_rad ({config.pitch_rad}), or raise distance_m ({config.distance_m})."
         )
     return Pane(centre, mat, np.array([config.width_m / 2, config.height_m / 2]))
+
+
+def mirror_mjcf(config: MirrorConfig, glass: Pane) -> str:
+    """The plate lies behind the pane, its +Z face is the pane; the frame's face is flush with it."""
+    wide, high = glass.half
+    rim, depth = FRAME_HALF_M
+    paint = WOOD if config.kind != "absent" else WALL_FRONT
+    boxes = {
+        "mirror": ((wide, high, PLATE_HALF_M), (0.0, 0.0, -PLATE_HALF_M)),
+        "frame_right": ((rim, high + 2 * rim, depth), (wide + rim, 0.0, -depth)),
+        "frame_left": ((rim, high + 2 * rim, depth), (-wide - rim, 0.0, -depth)),
+        "frame_top": ((wide, rim, depth), (0.0, high + rim, -depth)),
+        "frame_bottom": ((wide, rim, depth), (0.0, -high - rim, -depth)),
+        "frame_back": ((wide, high, depth - PLATE_HALF_M), (0.0, 0.0, -PLATE_HALF_M - depth)),
+    }
+    xyaxes = (*glass.mat[:, 0], *glass.mat[:, 1])
+    parts = []
+    for name, (half, offset) in boxes.items():
+        look = {"cls": "room", "pos": tuple(glass.centre + glass.mat @ offset), "xyaxes": xyaxes}
+        rgb = paint
+        if name == "mirror":
+            look["cls"] = "plate"
+            rgb = (0.0, 0.0, 0.0) if config.reflects else CLOTH if config.kind == "covered" else WALL_FRONT
+            if config.reflects:
+                look["material"] = "mirror"
+        parts.append(geom("box", half, rgb, name=name, **look))
+    return "".join(parts)

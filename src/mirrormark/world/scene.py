@@ -11,16 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .bodies import Body, Joint
-from .bodies.primitives import numbers
-from .mirror import MirrorConfig, Pane, pane
+from .bodies.primitives import geom, numbers
+from .mirror import WALL_FRONT, MirrorConfig, Pane, mirror_mjcf, pane
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 TIMESTEP_S = 0.01
 """Physics step (paper, Table III)."""
-PLATE_HALF_M = 0.003
-"""Half thickness of the mirror's plate, behind the pane (ours)."""
 CLEARANCE_M = 0.002
 """Least gap between the pane and the body at rest (ours)."""
 MARK_THICKNESS_M = 0.003
@@ -29,11 +27,8 @@ MARK_EMISSION = 0.25
 """Share of its colour that the mark shows in the dark, so that it never vanishes in shade (infant.md)."""
 
 WALL_BACK = (0.86, 0.82, 0.75)
-WALL_FRONT = (0.68, 0.69, 0.76)
 WALL_SIDE = (0.76, 0.74, 0.74)
 FLOOR = (0.60, 0.52, 0.45)
-WOOD = (0.50, 0.33, 0.18)
-CLOTH = (0.62, 0.50, 0.56)
 PARKED_M = (0.0, 0.0, -9.0)
 
 
@@ -53,7 +48,7 @@ class Surface:
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """A compiled model and where things are in it. Shared between callers: copy `model` before changing it."""
+    """A compiled model and where things are in it. Callers share it: copy `model` before changing it."""
 
     model: mujoco.MjModel
     body: Body
@@ -140,6 +135,7 @@ def _mjcf(body: Body, joints: tuple[Joint, ...], mirror: MirrorConfig, glass: Pa
   <default>
     <joint type="hinge" limited="true" solreflimit=".02 1" solimplimit=".95 .99 .001"/>
     <geom condim="1" friction=".3 .005 .0001" solref=".02 1" solimp=".9 .95 .001"/>
+    <default class="solid"><geom group="0"/></default>
     <default class="drawn"><geom contype="0" conaffinity="0" mass="0" group="1"/></default>
     <default class="room"><geom type="box" contype="0" conaffinity="0" mass="0" group="2"/></default>
     <default class="plate"><geom type="box" contype="0" conaffinity="6" mass="0" group="2"/></default>
@@ -150,25 +146,21 @@ def _mjcf(body: Body, joints: tuple[Joint, ...], mirror: MirrorConfig, glass: Pa
     <light name="fill" pos="1 0 0" dir="-.9 .3 .1" diffuse=".28 .28 .28" specular="0 0 0"
       castshadow="false" directional="true"/>
     {_room()}
-    {_mirror(mirror, glass)}
-    <camera name="world" pos=".75 -.62 .42" xyaxes=".64 .77 0 -.33 .27 .90" fovy="45"/>
-    <camera name="behind" pos="-.42 -.50 .42" xyaxes=".70 -.71 0 .27 .27 .92" fovy="50"/>
+    {mirror_mjcf(mirror, glass)}
+    {_camera("world", (0.48, -0.74, 0.28), (0.09, 0.0, -0.03), 42)}
+    {_camera("behind", (-0.40, -0.20, 0.34), (0.24, 0.0, 0.05), 42)}
     {body.mjcf(joints)}
   </worldbody>
   <actuator>{motors}</actuator>
 </mujoco>"""
 
 
-def _box(name: str, cls: str, half: tuple[float, ...], pos: Floats, mat: Floats, look: str) -> str:
-    """`mat`: orientation, of which MJCF takes the first two columns."""
-    return (
-        f'<geom name="{name}" class="{cls}" size="{numbers(half)}" pos="{numbers(pos)}" '
-        f'xyaxes="{numbers(mat[:, 0])} {numbers(mat[:, 1])}" {look}/>'
-    )
-
-
-def _paint(rgb: tuple[float, float, float]) -> str:
-    return f'rgba="{numbers((*rgb, 1.0))}"'
+def _camera(name: str, pos: tuple[float, ...], target: tuple[float, ...], fovy_deg: float) -> str:
+    """An upright camera that looks from pos at target."""
+    ahead = np.subtract(target, pos)
+    right = np.cross(ahead, (0.0, 0.0, 1.0))
+    axes = f"{numbers(right)} {numbers(np.cross(right, ahead))}"
+    return f'<camera name="{name}" pos="{numbers(pos)}" xyaxes="{axes}" fovy="{fovy_deg}"/>'
 
 
 def _room() -> str:
@@ -181,30 +173,8 @@ def _room() -> str:
         "room_floor": ((0.91, 1.22, 0.01), (0.20, 0.0, -0.34), FLOOR),
     }
     return "".join(
-        _box(name, "room", half, np.array(pos), np.eye(3), _paint(rgb))
-        for name, (half, pos, rgb) in panels.items()
+        geom("box", half, rgb, cls="room", name=name, pos=pos) for name, (half, pos, rgb) in panels.items()
     )
-
-
-def _mirror(mirror: MirrorConfig, glass: Pane) -> str:
-    """The plate lies behind the pane, its +Z face is the pane; the frame's face is flush with it."""
-    wide, high = glass.half
-    look = (
-        'material="mirror"' if mirror.reflects else _paint(CLOTH if mirror.kind == "covered" else WALL_FRONT)
-    )
-    wood = _paint(WALL_FRONT if mirror.kind == "absent" else WOOD)
-    rim, depth = 0.008, 0.006
-    plate_pos = glass.centre - PLATE_HALF_M * glass.mat[:, 2]
-    parts = [_box("mirror", "plate", (wide, high, PLATE_HALF_M), plate_pos, glass.mat, look)]
-    bars = {
-        "frame_right": ((rim, high + 2 * rim, depth), (wide + rim, 0.0)),
-        "frame_left": ((rim, high + 2 * rim, depth), (-wide - rim, 0.0)),
-        "frame_top": ((wide, rim, depth), (0.0, high + rim)),
-        "frame_bottom": ((wide, rim, depth), (0.0, -high - rim)),
-    }
-    for name, (half, (x, y)) in bars.items():
-        parts.append(_box(name, "room", half, glass.centre + glass.mat @ (x, y, -depth), glass.mat, wood))
-    return "".join(parts)
 
 
 def _locate(
@@ -251,12 +221,12 @@ def _locate(
     )
 
 
-def _surface(model: mujoco.MjModel, geom: str, min_z_m: float | None) -> Surface:
-    g = model.geom(geom).id
+def _surface(model: mujoco.MjModel, name: str, min_z_m: float | None) -> Surface:
+    g = model.geom(name).id
     if model.geom_type[g] != mujoco.mjtGeom.mjGEOM_ELLIPSOID:
-        raise ValueError(f"mark surface {geom!r} is not an ellipsoid: marks are placed on ellipsoids only.")
+        raise ValueError(f"mark surface {name!r} is not an ellipsoid: marks are placed on ellipsoids only.")
     return Surface(
-        geom=geom,
+        geom=name,
         geom_id=g,
         body_id=int(model.geom_bodyid[g]),
         pos_m=model.geom_pos[g].copy(),
@@ -273,42 +243,38 @@ def _matrix(quat: Floats) -> Floats:
 
 
 def _check_clearance(scene: Scene) -> None:
-    """No part of the body at rest may touch the mirror or its frame."""
+    """No part of the body at rest may touch the mirror or its frame (`mj_geomDistance` is exact for both)."""
     model, data = scene.model, mujoco.MjData(scene.model)
     data.qpos[:] = scene.rest_qpos
     mujoco.mj_kinematics(model, data)
-    mirror_geoms = [
-        scene.mirror_geom_id,
-        *(model.geom(f"frame_{s}").id for s in ("right", "left", "top", "bottom")),
-    ]
-    for geom in range(model.ngeom):
-        name = model.geom(geom).name
-        if name.startswith("mark_") or model.geom_bodyid[geom] == 0:
+    names = [model.geom(g).name for g in range(model.ngeom)]
+    mirror_geoms = [g for g, name in enumerate(names) if name == "mirror" or name.startswith("frame_")]
+    for g, name in enumerate(names):
+        if name.startswith("mark_") or model.geom_bodyid[g] == 0:
             continue
-        gap = min(mujoco.mj_geomDistance(model, data, g, geom, 1.0, None) for g in mirror_geoms)
+        gap = min(mujoco.mj_geomDistance(model, data, part, g, 1.0, None) for part in mirror_geoms)
         if gap < CLEARANCE_M:
-            part = name or model.body(model.geom_bodyid[geom]).name
-            config = scene.mirror
+            part, config = name or model.body(model.geom_bodyid[g]).name, scene.mirror
             raise ValueError(
                 f"the mirror cuts through the {scene.body.name}'s {part}: raise mirror distance_m "
-                f"({config.distance_m}) or lessen yaw_rad ({config.yaw_rad}), pitch_rad ({config.pitch_rad}) or "
-                f"its size ({config.width_m} x {config.height_m} m)."
+                f"({config.distance_m}), or lessen yaw_rad ({config.yaw_rad}), "
+                f"pitch_rad ({config.pitch_rad}), width_m ({config.width_m}) or height_m ({config.height_m})."
             )
 
 
 def place_mark_for_gl(
     model: mujoco.MjModel,
-    geom: str,
+    surface_geom: str,
     pos_m: Floats,
     normal: Floats,
     radius_m: float = 0.02,
     rgb: tuple[float, float, float] = (0.05, 0.85, 0.15),
 ) -> None:
-    """Show the mark to MuJoCo's renderer: `pos_m` (disc centre) and `normal` in the frame of the surface's body."""
-    disc = model.body(f"mark_{geom}").id
+    """Show the mark to MuJoCo's renderer; disc centre and normal are in the frame of the surface's body."""
+    disc = model.body(f"mark_{surface_geom}").id
     model.body_pos[disc] = pos_m
     mujoco.mju_quatZ2Vec(model.body_quat[disc], np.asarray(normal, dtype=np.float64))
-    disc_geom = model.geom(f"mark_{geom}").id
+    disc_geom = model.geom(f"mark_{surface_geom}").id
     model.geom_size[disc_geom, 0] = radius_m
     model.geom_rgba[disc_geom] = (*rgb, 1.0)
 

@@ -1,11 +1,12 @@
-"""Bodies that can stand before the mirror.
+"""Bodies that can sit before the mirror.
 
-Every module of this package is imported when a body is first asked for; a module that calls `register` adds a body.
-A new body is therefore one new file.
+Every module of this package is imported when a body is first asked for; a module that calls `register` adds a
+body. A new body is therefore one new file.
 
-What the scene expects of a body's MJCF: x forward, y left, z up, metres; hinge joints named as in `joints`; the
-geoms that touch things carry contype bit 2 or 4 (the mirror's plate answers to those); drawn-only geoms use the
-class "drawn"; the eye's camera sits on the head, whose own geoms never stand in the eye's way.
+What the scene expects of a body's MJCF: x forward, y left, z up, metres; hinge joints named as in `joints`;
+geoms that touch things carry contype bit 2 or 4 (the mirror's plate answers to those); geoms that are only
+drawn use the class "drawn"; the eye's camera sits on a body whose own geoms never stand in the eye's way; the
+frames of the bodies that carry marks point forward in the rest pose.
 """
 
 from __future__ import annotations

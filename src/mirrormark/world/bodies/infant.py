@@ -1,17 +1,18 @@
 """The infant: head and arms of an 18-month-old, seated; trunk and legs do not move.
 
-Sizes, masses and damping are those of infant.md's table (after MIMo's 18-month body); joint ranges and torque are
-the paper's Table I. The right arm's axes follow the ISB shoulder (Y-X-Y, as OpenSim's MoBL-ARMS names its joints);
-the left arm is its mirror image. Only what is drawn, never what moves or collides, is shaped for looks.
+Sizes, masses and damping are those of infant.md's table (after MIMo's 18-month body); joint ranges and torque
+are the paper's Table I. The right arm's axes follow the ISB shoulder (Y-X-Y, as OpenSim's MoBL-ARMS names its
+joints); the left arm is its mirror image. Looks are drawn-only geoms: they change neither motion nor contact.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 from . import Body, Joint, MarkSurface, register
-from .primitives import geom, hinge
+from .primitives import geom, hinge, numbers
 
 TORQUE_LIMIT_NM = 1.0
 """Paper, Table I."""
@@ -50,11 +51,13 @@ FOREARM_RADIUS_M, FOREARM_M, FOREARM_KG = 0.021, 0.092, 0.19
 HAND_HALF_M, HAND_PAST_WRIST_M, HAND_KG = (0.028, 0.016, 0.046), 0.044, 0.10
 EYE_IN_HEAD_M = (0.08018, -0.028, -0.004)
 """From the head's centre: just before the right eyeball (infant.md)."""
+EYE_DOWN_RAD = math.radians(12)
+"""Downward pitch of the gaze (infant.md)."""
 MARK_BELOW_CHEST_CENTRE_M = 0.05
 
-SKIN, CHEEK, LIP = (0.95, 0.77, 0.65), (0.97, 0.62, 0.57), (0.82, 0.36, 0.38)
-ONESIE, TRIM = (0.52, 0.60, 0.90), (0.98, 0.94, 0.86)
-HAIR, EYE_WHITE, PUPIL = (0.48, 0.30, 0.17), (0.98, 0.98, 0.98), (0.16, 0.10, 0.08)
+SKIN, CHEEK, NOSE, LIP = (0.97, 0.80, 0.69), (0.97, 0.62, 0.58), (0.96, 0.74, 0.64), (0.80, 0.34, 0.38)
+ONESIE, DIAPER, HAIR = (0.58, 0.66, 0.94), (0.97, 0.96, 0.93), (0.55, 0.36, 0.20)
+EYE_WHITE, IRIS = (1.0, 1.0, 1.0), (0.20, 0.13, 0.12)
 
 
 def with_tone(tone: str, scale: float) -> tuple[Joint, ...]:
@@ -70,21 +73,25 @@ def with_tone(tone: str, scale: float) -> tuple[Joint, ...]:
 
 def mjcf(joints: Sequence[Joint]) -> str:
     by_name = {j.name: j for j in joints}
-    trunk = {"drawn": False, "contype": 1, "conaffinity": 6}
+    solid = {"cls": "solid", "contype": 1, "conaffinity": 6}
+    inner = solid | {"group": 3}
+    pelvis = (0, 0, PELVIS_Z_M)
+    skull = numbers((HEAD_CENTRE_M[0], 0, HEAD_CENTRE_M[2] - NECK_Z_M))
+    head = {"cls": "solid", "contype": 9, "conaffinity": 6}
     return f"""
     <body name="trunk">
-      {geom("ellipsoid", CHEST_HALF_M, ONESIE, name="chest", pos=(0, 0, CHEST_Z_M), mass=CHEST_KG, **trunk)}
-      {geom("ellipsoid", BELLY_HALF_M, ONESIE, name="belly", pos=BELLY_POS_M, mass=BELLY_KG, **trunk)}
-      {geom("ellipsoid", PELVIS_HALF_M, ONESIE, name="pelvis", pos=(0, 0, PELVIS_Z_M), mass=PELVIS_KG, **trunk)}
+      {geom("ellipsoid", CHEST_HALF_M, ONESIE, name="chest", pos=(0, 0, CHEST_Z_M), mass=CHEST_KG, **solid)}
+      {geom("ellipsoid", BELLY_HALF_M, ONESIE, name="belly", pos=BELLY_POS_M, mass=BELLY_KG, **inner)}
+      {geom("ellipsoid", PELVIS_HALF_M, DIAPER, name="pelvis", pos=pelvis, mass=PELVIS_KG, **solid)}
       {_trunk_looks()}
       <body name="head" pos="0 0 {NECK_Z_M}">
         {hinge(by_name["neck_yaw"], (0, 0, 1))}
         {hinge(by_name["neck_pitch"], (0, -1, 0))}
-        <body name="skull" pos="{HEAD_CENTRE_M[0]} 0 {HEAD_CENTRE_M[2] - NECK_Z_M!r}">
-          {geom("ellipsoid", HEAD_HALF_M, SKIN, name="head_geom", mass=HEAD_KG, drawn=False, contype=9, conaffinity=6)}
+        <body name="skull" pos="{skull}">
+          {geom("ellipsoid", HEAD_HALF_M, SKIN, name="head_geom", mass=HEAD_KG, **head)}
           {_face()}
-          <camera name="right_eye" pos="{EYE_IN_HEAD_M[0]} {EYE_IN_HEAD_M[1]} {EYE_IN_HEAD_M[2]}"
-            xyaxes="0 -1 0 .207912 0 .978148" fovy="60"/>
+          <camera name="right_eye" pos="{numbers(EYE_IN_HEAD_M)}"
+            xyaxes="0 -1 0 {math.sin(EYE_DOWN_RAD)!r} 0 {math.cos(EYE_DOWN_RAD)!r}" fovy="60"/>
         </body>
       </body>
       {_arm("r", by_name)}
@@ -93,66 +100,28 @@ def mjcf(joints: Sequence[Joint]) -> str:
 
 
 def _arm(side: str, by_name: dict[str, Joint]) -> str:
+    """The left arm's axes are the right's with x and z negated. The elbow's ball hides in the sleeve."""
     sign = 1.0 if side == "r" else -1.0
     elv, elev, rot, flexion, pro_sup = (by_name[f"{side}_{j.name}"] for j in ARM)
-    touching = {"drawn": False, "contype": 2 if side == "r" else 4, "conaffinity": 5 if side == "r" else 3}
-    upper = (0, 0, 0, 0, 0, -UPPER_ARM_M)
-    fore = (0, 0, -0.01, 0, 0, -FOREARM_M)
+    solid = {"cls": "solid", "contype": 2 if side == "r" else 4, "conaffinity": 5 if side == "r" else 3}
+    upper = {"cls": "solid", "contype": 0, "conaffinity": 8, "mass": UPPER_ARM_KG}
+    upper |= {"fromto": (0, 0, 0, 0, 0, -UPPER_ARM_M)}
+    ball = solid | {"group": 3, "mass": 0}
+    fore = solid | {"mass": FOREARM_KG, "fromto": (0, 0, -0.01, 0, 0, -FOREARM_M)}
+    elbow, palm = (0, 0, -UPPER_ARM_M), (0, 0, -HAND_PAST_WRIST_M)
     return f"""
-    <body name="{side}_upper" pos="0 {-sign * SHOULDER_Y_M} 0">
+    <body name="{side}_upper" pos="0 {-sign * SHOULDER_Y_M!r} 0">
       {hinge(elv, (0, 0, sign))}
       {hinge(elev, (-sign, 0, 0))}
       {hinge(rot, (0, 0, sign))}
-      {
-        geom(
-            "capsule",
-            (UPPER_ARM_RADIUS_M,),
-            ONESIE,
-            name=f"{side}_upper_geom",
-            fromto=upper,
-            mass=UPPER_ARM_KG,
-            drawn=False,
-            contype=0,
-            conaffinity=8,
-        )
-    }
-      {
-        geom(
-            "sphere",
-            (ELBOW_RADIUS_M,),
-            ONESIE,
-            name=f"{side}_elbow_geom",
-            pos=(0, 0, -UPPER_ARM_M),
-            mass=0,
-            **touching,
-        )
-    }
-      <body name="{side}_fore" pos="0 0 {-UPPER_ARM_M}">
+      {geom("capsule", (UPPER_ARM_RADIUS_M,), ONESIE, name=f"{side}_upper_geom", **upper)}
+      {geom("sphere", (ELBOW_RADIUS_M,), ONESIE, name=f"{side}_elbow_geom", pos=elbow, **ball)}
+      <body name="{side}_fore" pos="{numbers(elbow)}">
         {hinge(flexion, (0, -1, 0))}
         {hinge(pro_sup, (0, 0, sign))}
-        {
-        geom(
-            "capsule",
-            (FOREARM_RADIUS_M,),
-            SKIN,
-            name=f"{side}_fore_geom",
-            fromto=fore,
-            mass=FOREARM_KG,
-            **touching,
-        )
-    }
+        {geom("capsule", (FOREARM_RADIUS_M,), SKIN, name=f"{side}_fore_geom", **fore)}
         <body name="{side}_hand" pos="0 0 {-FOREARM_M}">
-          {
-        geom(
-            "ellipsoid",
-            HAND_HALF_M,
-            SKIN,
-            name=f"{side}_hand_geom",
-            pos=(0, 0, -HAND_PAST_WRIST_M),
-            mass=HAND_KG,
-            **touching,
-        )
-    }
+          {geom("ellipsoid", HAND_HALF_M, SKIN, name=f"{side}_hand_geom", pos=palm, mass=HAND_KG, **solid)}
           {_fingers(sign)}
         </body>
       </body>
@@ -160,39 +129,73 @@ def _arm(side: str, by_name: dict[str, Joint]) -> str:
 
 
 def _trunk_looks() -> str:
+    """Shoulders, a round tummy in place of the undrawn belly, legs and feet."""
     parts = [
         geom("capsule", (0.026,), ONESIE, fromto=(0, -SHOULDER_Y_M, -0.002, 0, SHOULDER_Y_M, -0.002)),
-        geom("capsule", (0.032,), SKIN, fromto=(0, 0, 0, 0.004, 0, 0.075)),
-    ]
-    for y in (-1, 1):
-        parts.append(
-            geom("capsule", (0.037,), ONESIE, fromto=(0.02, 0.05 * y, -0.285, 0.135, 0.085 * y, -0.295))
-        )
-    return "".join(parts)
-
-
-def _face() -> str:
-    parts = [
-        geom("ellipsoid", (0.0737, 0.0731, 0.0711), HAIR, name="hair", pos=(-0.016, 0, 0.017)),
-        geom("ellipsoid", (0.008, 0.008, 0.0075), SKIN, pos=(0.0741, 0, -0.0205)),
-        geom("capsule", (0.005,), LIP, fromto=(0.0627, -0.012, -0.043, 0.0627, 0.012, -0.043)),
+        geom("ellipsoid", (0.085, 0.099, 0.103), ONESIE, pos=(0.002, 0, -0.198)),
     ]
     for y in (-1, 1):
         parts += [
-            geom("ellipsoid", (0.0095, 0.015, 0.0115), EYE_WHITE, pos=(0.06968, 0.028 * y, -0.004)),
-            geom("ellipsoid", (0.005, 0.009, 0.0095), PUPIL, pos=(0.07438, 0.028 * y, -0.004)),
-            geom("ellipsoid", (0.004, 0.011, 0.009), CHEEK, pos=(0.05966, 0.038 * y, -0.030)),
-            geom("ellipsoid", (0.012, 0.008, 0.018), SKIN, pos=(-0.004, 0.072 * y, -0.004)),
+            geom("capsule", (0.043,), SKIN, fromto=(0.03, 0.055 * y, -0.282, 0.115, 0.105 * y, -0.287)),
+            geom(
+                "ellipsoid",
+                (0.022, 0.026, 0.040),
+                SKIN,
+                pos=(0.165, 0.125 * y, -0.283),
+                euler=(-0.25 * y, 0.15, 0),
+            ),
+        ]
+    return "".join(parts)
+
+
+def _on_head(y: float, z: float, out_m: float = 0.0) -> tuple[float, float, float]:
+    """The point of the face at (y, z) from the head's centre, moved forward by out_m."""
+    a, b, c = HEAD_HALF_M
+    return (a * math.sqrt(1 - (y / b) ** 2 - (z / c) ** 2) + out_m, y, z)
+
+
+def _face() -> str:
+    """Hair and jowls lie beyond 60° from forward, where no mark goes; only eyes and nose stand out."""
+    mouth = _on_head(0, -0.046, -0.001)
+    parts = [
+        geom("ellipsoid", (0.074, 0.0755, 0.066), HAIR, name="hair", pos=(-0.031, 0, 0.029)),
+        geom("ellipsoid", (0.024, 0.011, 0.011), HAIR, pos=(0.006, 0.001, 0.085), euler=(0, 0.7, 0.5)),
+        geom("ellipsoid", (0.050, 0.0750, 0.041), SKIN, name="jowls", pos=(0.000, 0, -0.033)),
+        geom("ellipsoid", (0.0075, 0.0085, 0.0070), NOSE, pos=_on_head(0, -0.021, 0.001)),
+    ]
+    for y in (-1, 1):
+        eye = 0.028 * y
+        corner = _on_head(0.0145 * y, -0.0405, -0.001)
+        tilt = (0, 0.42, 0.68 * y)
+        parts += [
+            geom("ellipsoid", (0.0105, 0.0155, 0.0165), EYE_WHITE, pos=(0.0682, eye, -0.004)),
+            geom("ellipsoid", (0.0072, 0.0132, 0.0145), IRIS, pos=(0.0722, eye - 0.001 * y, -0.005)),
+            geom("sphere", (0.0040,), EYE_WHITE, pos=(0.0757, eye + 0.004, 0.001)),
+            geom(
+                "capsule",
+                (0.0023,),
+                HAIR,
+                fromto=(*_on_head(0.020 * y, 0.0205), *_on_head(0.034 * y, 0.0200)),
+            ),
+            geom("capsule", (0.0034,), LIP, fromto=(*mouth, *corner)),
+            geom(
+                "ellipsoid",
+                (0.0045, 0.012, 0.010),
+                CHEEK,
+                pos=_on_head(0.040 * y, -0.030, -0.0022),
+                euler=tilt,
+            ),
+            geom("ellipsoid", (0.012, 0.010, 0.017), SKIN, pos=(-0.006, 0.073 * y, -0.006)),
         ]
     return "".join(parts)
 
 
 def _fingers(sign: float) -> str:
     parts = [
-        geom("capsule", (0.0062,), SKIN, fromto=(x, 0, -0.0693, 1.15 * x, 0, -tip))
-        for x, tip in ((-0.017, 0.0905), (-0.006, 0.0955), (0.006, 0.0965), (0.016, 0.0925))
+        geom("capsule", (0.0078,), SKIN, fromto=(x, 0, -0.066, 1.2 * x, 0, -tip))
+        for x, tip in ((-0.0155, 0.0855), (0.0, 0.0915), (0.0155, 0.0865))
     ]
-    parts.append(geom("capsule", (0.0068,), SKIN, fromto=(0.017, 0, -0.0264, 0.033, 0.004 * sign, -0.0462)))
+    parts.append(geom("capsule", (0.0078,), SKIN, fromto=(0.017, 0, -0.026, 0.032, 0.004 * sign, -0.044)))
     return "".join(parts)
 
 

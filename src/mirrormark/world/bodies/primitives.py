@@ -14,14 +14,20 @@ def numbers(values: Iterable[float]) -> str:
     return " ".join(repr(float(v)) for v in values)
 
 
-def geom(shape: str, size: Iterable[float], rgb: Rgb, *, drawn: bool = True, **attributes: object) -> str:
-    """One <geom>; `drawn`: seen only, without mass or contact. Sequences among the attributes become vectors."""
-    words = {"type": shape, "size": numbers(size), "rgba": numbers((*rgb, 1.0))}
-    if drawn:
-        words["class"] = "drawn"
-    for key, value in attributes.items():
-        words[key] = numbers(value) if isinstance(value, tuple) else str(value)
-    return "<geom " + " ".join(f'{key}="{value}"' for key, value in words.items()) + "/>"
+def geom(shape: str, size: Iterable[float], rgb: Rgb, cls: str = "drawn", **attributes: object) -> str:
+    """One <geom> of a default class of the scene. Tuples among the attributes become vectors.
+
+    "drawn" is seen only; "solid" has mass and contacts by the attributes given.
+    """
+    words: dict[str, object] = {
+        "type": shape,
+        "class": cls,
+        "size": tuple(size),
+        "rgba": (*rgb, 1.0),
+        **attributes,
+    }
+    texts = {key: numbers(value) if isinstance(value, tuple) else value for key, value in words.items()}
+    return "<geom " + " ".join(f'{key}="{text}"' for key, text in texts.items()) + "/>"
 
 
 def hinge(joint: Joint, axis: tuple[float, float, float]) -> str:
