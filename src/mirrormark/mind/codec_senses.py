@@ -1,0 +1,112 @@
+"""Tokens for each sense. Vector senses: one token a number, in bins, first in the latent, so that posture is
+there even when the arms are out of sight. Symbols: one token. An image: FSQ tokens on a grid, encoded and
+decoded *given the angles*, so that they need to carry only what posture does not tell."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mirrormark.mind.codec import Code, Codec, CodecConfig, Prediction
+from mirrormark.mind.latent import LatentSpec
+from mirrormark.mind.quantise import ScalarQuantiser, bin_centre, bin_index
+from mirrormark.mind.senses import Senses
+from mirrormark.mind.vision import CellDecoder, CellEncoder, angle_feature_size, angle_features
+
+
+class SymbolicCodec(Codec):
+    """No parameters: joint bins and symbols are the latent."""
+
+    def __init__(self, senses: Senses, config: CodecConfig):
+        super().__init__(senses, config)
+        if config.kind == "symbolic" and self.images:
+            raise ValueError(f"the symbolic codec cannot see images {self.images}: use codec.kind='senses'")
+        self.angles = sum(senses[name].size for name in self.vectors)
+        self.read = (config.bins,) * self.angles + tuple(senses[name].size for name in self.symbols)
+        self.spec = LatentSpec(self.read or (1,))
+
+    @property
+    def learned(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def tokens(self) -> dict[str, slice]:
+        """Which tokens belong to which sense."""
+        places, start = {}, 0
+        for name in self.vectors + self.symbols:
+            width = self.senses[name].size if name in self.vectors else 1
+            places[name] = slice(start, start + width)
+            start += width
+        return places | {name: slice(start, self.spec.K) for name in self.images}
+
+    def _encode(self, observation: Prediction, sample: bool) -> Code:
+        latent = self._read_tokens(observation)
+        return Code(latent, self.spec.one_hot(latent))
+
+    def _decode(self, one_hot: Tensor, seen: Prediction | None) -> Prediction:
+        latent = self.spec.rows(one_hot, fill=0.0).argmax(-1)
+        symbols = {name: latent[:, place] for name, place in self.tokens.items() if name in self.symbols}
+        return self._split(self._centres(latent)) | symbols if self.vectors else symbols
+
+    def _read_tokens(self, observation: Prediction) -> Tensor:
+        """The tokens that need no learning: (N, angles + symbols)."""
+        parts = [observation[name].long() for name in self.symbols]
+        if self.vectors:
+            parts.insert(0, bin_index(self._vector(observation), self.config.bins))
+        return torch.cat(parts, -1)
+
+    def _centres(self, latent: Tensor) -> Tensor:
+        """Angles at the middle of their bins: (N, K) -> (N, angles)."""
+        return bin_centre(latent[:, : self.angles], self.config.bins)
+
+
+class SensesCodec(SymbolicCodec):
+    """Bins first, then one image's FSQ tokens, which the quiet loss (losses.py) keeps at their centre level
+    unless the image holds something that the angles do not explain."""
+
+    def __init__(self, senses: Senses, config: CodecConfig):
+        super().__init__(senses, config)
+        if len(self.images) != 1 or not self.vectors:
+            raise ValueError(
+                f"the senses codec needs one image and at least one vector, got {sorted(senses)}"
+            )
+        c, size = config, senses[self.images[0]].size
+        if c.grid < 1:
+            raise ValueError("the senses codec needs codec.grid of 4 or more")
+        self.quantise = ScalarQuantiser(c.levels)
+        vision_tokens = c.grid**2 * c.tokens_per_cell
+        self.spec = LatentSpec(self.read + (self.quantise.classes,) * vision_tokens)
+        posture, scalars = angle_feature_size(self.angles), c.tokens_per_cell * len(c.levels)
+        self.encoder = CellEncoder(size, c.channels, c.grid, posture, scalars)
+        seen = 0 if c.decoder_sees == "nothing" else posture
+        self.image_decoder = CellDecoder(size, c.channels, c.grid, seen, scalars, c.posture_width)
+
+    @property
+    def learned(self) -> tuple[str, ...]:
+        return self.images
+
+    @property
+    def silent_token(self) -> int:
+        """The class of a vision token that says nothing."""
+        return self.quantise.centre_class
+
+    def _encode(self, observation: Prediction, sample: bool) -> Code:
+        read = self._read_tokens(observation)
+        raw = self.encoder(observation[self.images[0]], angle_features(self._vector(observation)))
+        raw = raw.reshape(raw.shape[0], -1, len(self.config.levels))
+        vision, hot, activation = self.quantise(raw)
+        read_hot = LatentSpec(self.read).one_hot(read)
+        return Code(
+            torch.cat((read, vision), -1),
+            torch.cat((read_hot, hot.flatten(1)), -1),
+            activation=activation.flatten(1),
+        )
+
+    def _decode(self, one_hot: Tensor, seen: Prediction | None) -> Prediction:
+        prediction = super()._decode(one_hot, None)
+        exact = seen is not None and self.config.decoder_sees == "angles"
+        posture = angle_features(self._vector(seen if exact and seen is not None else prediction))
+        hot = one_hot[:, sum(self.read) :].unflatten(-1, (-1, self.quantise.classes))
+        cells = self.quantise.scalars(hot).reshape(one_hot.shape[0], self.config.grid**2, -1)
+        image = self.image_decoder(posture, cells, one_hot.shape[0])
+        return prediction | {self.images[0]: image}

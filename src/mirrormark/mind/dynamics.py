@@ -1,0 +1,117 @@
+"""E2: action mixer e_t = g(s_t, a_t), causal sequence model h_{2:T+1} = f(e_{1:T}), predictor ŝ_{t+1} ~ p(ŝ |
+h_{t+1})."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from mirrormark.mind.latent import LatentSpec
+from mirrormark.mind.numerics import full_precision
+from mirrormark.mind.transformer import Activation, Block, Cache, Kernel, Norm
+
+
+@dataclass(frozen=True)
+class DynamicsConfig:
+    """The sequence model. Defaults: preset paper."""
+
+    width: int = 512
+    """Size of e_t and h_t (paper, Table II)."""
+    layers: int = 2
+    """Transformer blocks (paper, Table II)."""
+    heads: int = 8
+    """Attention heads (paper, Table II)."""
+    ffn: int = 1024
+    """Width inside the blocks' networks (not given; twice the width)."""
+    dropout: float = 0.1
+    """Dropout while learning (paper, Table II); imagination has its own switch (D9)."""
+    norm: Norm = "post"
+    """Layer norm after (post) or before (pre) each residual branch (not given)."""
+    activation: Activation = "relu"
+    """Non-linearity inside the blocks (not given)."""
+    unimix: float = 0.01
+    """Share of an even distribution mixed into the prediction (paper, Table III)."""
+    max_length: int = 64
+    """Longest sequence in control steps: learned positions exist up to here (public code's batches, D6)."""
+    kernel: Kernel = "sdpa"
+    """How attention is computed; no effect on the result (ours)."""
+
+
+class Dynamics(nn.Module):
+    """hidden[:, t] has seen latents and actions 0..t and predicts latent t+1."""
+
+    def __init__(self, spec: LatentSpec, actions: int, config: DynamicsConfig):
+        super().__init__()
+        self.spec, self.actions, self.config = spec, actions, config
+        c = config
+        self.action_mixer = nn.Linear(spec.total + actions, c.width)
+        self.position = nn.Parameter(torch.randn(c.max_length, c.width) * 0.02)
+        self.norm_in = nn.LayerNorm(c.width)
+        self.blocks = nn.ModuleList(
+            Block(c.width, c.heads, c.ffn, c.norm, c.activation, c.dropout, c.kernel) for _ in range(c.layers)
+        )
+        self.norm_out = nn.LayerNorm(c.width) if c.norm == "pre" else nn.Identity()
+        self.predictor = nn.Linear(c.width, spec.total)
+
+    @property
+    def width(self) -> int:
+        return self.config.width
+
+    def forward(self, latent: Tensor, action: Tensor, dropout: bool | None = None) -> Tensor:
+        """latent (B, T, K) indices or (B, T, total) straight-through, action (B, T, A) -> hidden (B, T,
+        D)."""
+        x = self._embed(latent, action, 0)
+        for block in self.blocks:
+            x = block(x, dropout=self.training if dropout is None else dropout)
+        return self.norm_out(x)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Prediction of the next latent: hidden (..., D) -> normalised log-probabilities (..., K, widest),
+        fp32."""
+        with full_precision(hidden):
+            return self.spec.log_probs(self.predictor(hidden.float()), self.config.unimix)
+
+    def init_cache(self, batch: int, max_len: int) -> Cache:
+        """An empty memory for `max_len` control steps."""
+        if max_len > self.config.max_length:
+            raise ValueError(
+                f"{max_len} steps do not fit: raise dynamics.max_length ({self.config.max_length})"
+            )
+        like, c = self.position, self.config
+        half = torch.is_autocast_enabled(like.device.type)
+        dtype = torch.get_autocast_dtype(like.device.type) if half else like.dtype
+        shape = (c.layers, batch, c.heads, max_len, c.width // c.heads)
+        return Cache(*(torch.zeros(shape, dtype=dtype, device=like.device) for _ in range(2)))
+
+    def prefill(
+        self, latent: Tensor, action: Tensor, cache: Cache, dropout: bool = False
+    ) -> tuple[Tensor, Cache]:
+        """Take in a whole context at once: latent (B, T, K), action (B, T, A) -> hidden (B, T, D)."""
+        return self._remember(self._embed(latent, action, 0), cache, 0, dropout), cache
+
+    def step(
+        self, latent: Tensor, action: Tensor, cache: Cache, position: int, dropout: bool = False
+    ) -> tuple[Tensor, Cache]:
+        """Take in one step: latent (B, K), action (B, A), at `position` = steps already in the cache -> (B,
+        D)."""
+        x = self._embed(latent.unsqueeze(1), action.unsqueeze(1), position)
+        return self._remember(x, cache, position, dropout).squeeze(1), cache
+
+    def _remember(self, x: Tensor, cache: Cache, position: int, dropout: bool) -> Tensor:
+        for layer, block in enumerate(self.blocks):
+            x = block(x, dropout, (cache.keys[layer], cache.values[layer]), position)
+        return self.norm_out(x)
+
+    def _embed(self, latent: Tensor, action: Tensor, position: int) -> Tensor:
+        if action.shape[-1] != self.actions or action.shape[:-1] != latent.shape[:-1]:
+            raise ValueError(
+                f"actions must be {(*latent.shape[:-1], self.actions)} to go with latents "
+                f"{tuple(latent.shape)}, got {tuple(action.shape)}"
+            )
+        last = position + latent.shape[1]
+        if last > self.config.max_length:
+            raise ValueError(f"{last} steps are longer than dynamics.max_length ({self.config.max_length})")
+        mixed = self.action_mixer(torch.cat((self.spec.as_one_hot(latent), action), -1))
+        return self.norm_in(mixed + self.position[position:last])

@@ -1,0 +1,137 @@
+"""The latent: K tokens, token k one of C_k classes. Every other part takes its sizes from a LatentSpec.
+
+Token k's distribution is a row of a *table* (..., K, widest) of normalised log-probabilities in fp32; tokens
+with fewer classes than the widest are padded with FLOOR (finite, so that 0 x FLOOR is 0 and no KL turns into
+NaN). Nothing here creates a tensor on the host: all of it can be captured in a CUDA graph.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+FLOOR = -1e9
+
+
+class Run(NamedTuple):
+    """A stretch of neighbouring tokens with equally many classes."""
+
+    token: int  # first token
+    start: int  # its place in the flat one-hot
+    count: int
+    classes: int
+
+
+@dataclass(frozen=True)
+class LatentSpec:
+    """How many tokens a latent has and how many classes each."""
+
+    classes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.classes or min(self.classes) < 1:
+            raise ValueError(f"LatentSpec.classes must be one or more positive numbers, got {self.classes}")
+
+    @property
+    def K(self) -> int:
+        """Number of tokens."""
+        return len(self.classes)
+
+    @cached_property
+    def total(self) -> int:
+        """Length of the flat one-hot."""
+        return sum(self.classes)
+
+    @cached_property
+    def widest(self) -> int:
+        return max(self.classes)
+
+    @cached_property
+    def offsets(self) -> tuple[int, ...]:
+        """Where each token starts in the flat one-hot."""
+        return tuple(sum(self.classes[:k]) for k in range(self.K))
+
+    @cached_property
+    def runs(self) -> tuple[Run, ...]:
+        runs: list[Run] = []
+        for token, (start, classes) in enumerate(zip(self.offsets, self.classes)):
+            if runs and runs[-1].classes == classes:
+                runs[-1] = runs[-1]._replace(count=runs[-1].count + 1)
+            else:
+                runs.append(Run(token, start, 1, classes))
+        return tuple(runs)
+
+    def check(self, latent: Tensor) -> None:
+        """Shape and dtype only: values are not looked at (that would wait for the GPU)."""
+        if latent.shape[-1:] != (self.K,) or latent.is_floating_point():
+            raise ValueError(
+                f"a latent is integer class indices (..., {self.K}), got {latent.dtype} {tuple(latent.shape)}"
+            )
+
+    def one_hot(self, latent: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        """(..., K) class indices -> (..., total)."""
+        self.check(latent)
+        parts = []
+        for run in self.runs:
+            classes = torch.arange(run.classes, device=latent.device)
+            part = latent[..., run.token : run.token + run.count, None] == classes
+            parts.append(part.flatten(-2))
+        return torch.cat(parts, -1).to(dtype)
+
+    def as_one_hot(self, latent: Tensor) -> Tensor:
+        """Class indices or an already flat (straight-through) one-hot, as a flat one-hot."""
+        if not latent.is_floating_point():
+            return self.one_hot(latent)
+        if latent.shape[-1] != self.total:
+            raise ValueError(f"a flat one-hot has {self.total} entries, got shape {tuple(latent.shape)}")
+        return latent
+
+    def rows(self, flat: Tensor, fill: float = FLOOR) -> Tensor:
+        """(..., total) -> (..., K, widest), short rows filled up."""
+        parts = []
+        for run in self.runs:
+            part = flat[..., run.start : run.start + run.count * run.classes]
+            part = part.unflatten(-1, (run.count, run.classes))
+            parts.append(F.pad(part, (0, self.widest - run.classes), value=fill))
+        return parts[0] if len(parts) == 1 else torch.cat(parts, -2)
+
+    def flat(self, rows: Tensor) -> Tensor:
+        """(..., K, widest) -> (..., total): undoes `rows`."""
+        parts = [rows[..., r.token : r.token + r.count, : r.classes].flatten(-2) for r in self.runs]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+
+    def log_probs(self, logits: Tensor, unimix: float = 0.0, width: int | None = None) -> Tensor:
+        """Flat logits (..., total) -> table (..., K, width or widest); a share `unimix` is spread evenly."""
+        parts = []
+        for run in self.runs:
+            part = logits[..., run.start : run.start + run.count * run.classes].float()
+            part = part.unflatten(-1, (run.count, run.classes))
+            if unimix > 0:
+                part = ((1 - unimix) * part.softmax(-1) + unimix / run.classes).log()
+            else:
+                part = part.log_softmax(-1)
+            parts.append(F.pad(part, (0, (width or self.widest) - run.classes), value=FLOOR))
+        return parts[0] if len(parts) == 1 else torch.cat(parts, -2)
+
+
+def draw(log_probs: Tensor, temperature: float = 1.0) -> Tensor:
+    """Sample (..., K) class indices from a table (Gumbel-max); temperature 0 takes the likeliest."""
+    if temperature == 0:
+        return log_probs.argmax(-1)
+    exponential = torch.empty_like(log_probs).exponential_().clamp_min_(1e-30)
+    return (log_probs / temperature - exponential.log()).argmax(-1)
+
+
+def pick(log_probs: Tensor, latent: Tensor) -> Tensor:
+    """Log-probability of each token's class: table (..., K, widest), latent (..., K) -> (..., K)."""
+    return log_probs.gather(-1, latent.unsqueeze(-1)).squeeze(-1)
+
+
+def kl(p: Tensor, q: Tensor) -> Tensor:
+    """KL[p || q] of two tables, summed over tokens: (..., K, widest) -> (...)."""
+    return (p.exp() * (p - q)).sum((-2, -1))

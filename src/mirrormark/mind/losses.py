@@ -1,0 +1,95 @@
+"""E8-E11 as pure functions over tensors. Tables are normalised log-probabilities (..., K, widest), see
+latent.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from mirrormark.mind.latent import kl, pick
+from mirrormark.mind.numerics import TwoHot
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    """Weights of the losses. Defaults: preset paper."""
+
+    dynamics: float = 0.5
+    """β_dyn (paper, Table III)."""
+    representation: float = 0.1
+    """β_rep (paper, Table III)."""
+    free_nats: float = 1.0
+    """KL below this costs nothing more (paper, E9); summed over tokens, clipped per time step."""
+    decoder: Literal["latent", "embedding", "off"] = "latent"
+    """Auxiliary decoder loss: from the stopped latent (paper), from the mixer's embedding (public code), none
+    (D4)."""
+    vector_weight: float = 1.0
+    """Weight of the squared error of vector senses against images (not given)."""
+    quiet: float = 0.0
+    """Weight of the rate term that keeps FSQ tokens at their centre level (ours; 0 in the paper's codec)."""
+    self_prior_ema: float = 1.0
+    """Weight of KL(EMA || online) in the self-prior's loss (paper, E10)."""
+    value_ema: float = 1.0
+    """Weight of the pull towards the slow value (paper, E11)."""
+
+
+def reconstruction_loss(prediction: Tensor, target: Tensor, axes: int) -> Tensor:
+    """E8, one sense: squared error summed over the sense's own last `axes` axes, mean over the rest."""
+    return (prediction.float() - target.float()).square().flatten(-axes).sum(-1).mean()
+
+
+def weighted_sum(losses: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:
+    """E8: the sum that is descended. A loss without a weight, or a weight without a loss, is an error."""
+    if set(losses) != set(weights):
+        raise ValueError(f"losses {sorted(losses)} and weights {sorted(weights)} must have the same names")
+    return torch.stack([weights[name] * loss for name, loss in losses.items()]).sum()
+
+
+def dynamics_loss(posterior: Tensor, prior: Tensor, free_nats: float) -> Tensor:
+    """E9: max(1, KL[sg(q) || p]): the prediction learns to meet the posterior."""
+    return kl(posterior.detach(), prior).clamp_min(free_nats).mean()
+
+
+def representation_loss(posterior: Tensor, prior: Tensor, free_nats: float) -> Tensor:
+    """E9: max(1, KL[q || sg(p)]): the posterior learns to be predictable."""
+    return kl(posterior, prior.detach()).clamp_min(free_nats).mean()
+
+
+def point_dynamics_loss(latent: Tensor, prior: Tensor, free_nats: float) -> Tensor:
+    """E9 where the posterior is a point mass: the KL is a cross-entropy, and there is no representation
+    loss."""
+    return (-pick(prior, latent).sum(-1)).clamp_min(free_nats).mean()
+
+
+def quiet_loss(activation: Tensor, softness: float = 0.05) -> Tensor:
+    """Rate of point-mass tokens, standing in for E9's representation loss: smooth |distance from the centre
+    level| before rounding, (..., scalars) in [-1, 1], summed over scalars. Tokens with nothing to say fall
+    silent."""
+    distance = (activation.float().square() + softness**2).sqrt() - softness
+    return distance.sum(-1).mean()
+
+
+def self_prior_loss(online: Tensor, slow: Tensor, latent: Tensor, ema_weight: float) -> Tensor:
+    """E10: token cross-entropy + KL(EMA || online), both means over the K tokens (online, slow: tables)."""
+    surprise = -pick(online, latent).mean(-1)
+    return (surprise + ema_weight * kl(slow.detach(), online) / latent.shape[-1]).mean()
+
+
+def policy_loss(log_prob: Tensor, entropy: Tensor, excess_cost: Tensor, eta: float) -> Tensor:
+    """E11, policy. D1: the printed sign would raise free energy; we descend it."""
+    return (excess_cost.detach() * log_prob - eta * entropy).mean()
+
+
+def value_loss(
+    logits: Tensor, target: Tensor, slow: Tensor, two_hot: TwoHot, discount: float, ema_weight: float
+) -> Tensor:
+    """E11, value, as cross-entropy (D3): towards the λ-return `target` (B, H) and the slow copy's value (B,
+    H), weighted γ^t. logits (B, H, bins)."""
+    error = two_hot.cross_entropy(logits, target.detach())
+    error = error + ema_weight * two_hot.cross_entropy(logits, slow.detach())
+    weight = discount ** torch.arange(target.shape[1], device=target.device)
+    return (weight * error).mean()

@@ -1,0 +1,171 @@
+"""The whole mind: parts built from one MindConfig, and the verbs that other rooms use."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from mirrormark.mind.codec import Code, Codec, CodecConfig, Prediction
+from mirrormark.mind.codec_categorical import CategoricalCodec
+from mirrormark.mind.codec_fsq import FSQCodec
+from mirrormark.mind.codec_senses import SensesCodec, SymbolicCodec
+from mirrormark.mind.dream import Dream, dream, recall
+from mirrormark.mind.dynamics import Dynamics, DynamicsConfig
+from mirrormark.mind.free_energy import expected_free_energy
+from mirrormark.mind.latent import LatentSpec, draw
+from mirrormark.mind.losses import LossConfig
+from mirrormark.mind.numerics import PercentileRange, ema_update
+from mirrormark.mind.policy import Policy, PolicyConfig, Value, ValueConfig
+from mirrormark.mind.self_prior import SelfPrior, SelfPriorConfig
+from mirrormark.mind.senses import Observation, Senses
+
+
+@dataclass(frozen=True)
+class ImaginationConfig:
+    """Dreams and returns. Defaults: preset paper."""
+
+    horizon: int = 16
+    """Imagined control steps (paper)."""
+    context: int = 8
+    """Latents, the present one included, that a dream starts from and that the policy acts on (public
+    code)."""
+    discount: float = 0.997
+    """γ (paper, Table III)."""
+    lambda_: float = 0.95
+    """λ of the return (paper, Table III)."""
+    entropy: float = 3e-4
+    """η, weight of the policy's entropy (paper, Table III)."""
+    centre_cost: bool = False
+    """Subtract the batch mean from G before returns (D11; swift: on)."""
+    temperature: float = 1.0
+    """Of the dreamed latents (paper: 1)."""
+    dropout: bool = False
+    """Keep the sequence model's dropout on while imagining (D9; public code: on)."""
+    range_low: float = 0.05
+    """Lower percentile of the return range S (paper, Table III)."""
+    range_high: float = 0.95
+    """Upper percentile of the return range S (paper, Table III)."""
+    range_decay: float = 0.99
+    """Decay of the smoothed S (not given; DreamerV3)."""
+
+
+@dataclass(frozen=True)
+class MindConfig:
+    """Everything a mind is made of. The defaults are the preset paper."""
+
+    codec: CodecConfig = field(default_factory=CodecConfig)
+    """E1: observation to latent and back."""
+    dynamics: DynamicsConfig = field(default_factory=DynamicsConfig)
+    """E2: what happens next."""
+    self_prior: SelfPriorConfig = field(default_factory=SelfPriorConfig)
+    """E3: how familiar a latent is."""
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    """E4: what to do."""
+    value: ValueConfig = field(default_factory=ValueConfig)
+    """E4: what is to come."""
+    imagination: ImaginationConfig = field(default_factory=ImaginationConfig)
+    """Dreams and returns (E11)."""
+    losses: LossConfig = field(default_factory=LossConfig)
+    """Weights of E8-E11."""
+
+
+CODECS: dict[str, type[Codec]] = {
+    "categorical": CategoricalCodec,
+    "fsq": FSQCodec,
+    "senses": SensesCodec,
+    "symbolic": SymbolicCodec,
+}
+
+
+def build_codec(config: CodecConfig, senses: Senses) -> Codec:
+    """The codec that CodecConfig.kind names."""
+    if config.kind not in CODECS:
+        raise ValueError(f"unknown codec.kind {config.kind!r}: use one of {', '.join(CODECS)}")
+    return CODECS[config.kind](senses, config)
+
+
+class SlowCopies(nn.Module):
+    """Exponential moving averages of two parts (E10, E11); they never get gradient."""
+
+    def __init__(self, self_prior: SelfPrior, value: Value):
+        super().__init__()
+        self.self_prior, self.value = copy.deepcopy(self_prior), copy.deepcopy(value)
+        self.requires_grad_(False)
+
+
+class Mind(nn.Module):
+    """codec, dynamics, self_prior, policy, value, and slow copies in `ema`."""
+
+    def __init__(self, config: MindConfig, senses: Senses, actions: int):
+        super().__init__()
+        i = config.imagination
+        if i.context - 1 + i.horizon > config.dynamics.max_length:
+            raise ValueError(
+                f"imagination.context - 1 + horizon = {i.context - 1 + i.horizon} does not fit into "
+                f"dynamics.max_length = {config.dynamics.max_length}"
+            )
+        self.config, self.actions = config, actions
+        self.codec = build_codec(config.codec, senses)
+        self.dynamics = Dynamics(self.spec, actions, config.dynamics)
+        self.self_prior = SelfPrior(self.spec, config.self_prior)
+        self.policy = Policy(self.spec, config.dynamics.width, actions, config.policy)
+        self.value = Value(self.spec, config.dynamics.width, config.value)
+        self.ema = SlowCopies(self.self_prior, self.value)
+        self.return_range = PercentileRange(i.range_low, i.range_high, i.range_decay)
+
+    @property
+    def spec(self) -> LatentSpec:
+        """What a latent is."""
+        return self.codec.spec
+
+    def encode(self, observation: Observation, sample: bool = True) -> Code:
+        """Observation -> latent (and its posterior)."""
+        return self.codec.encode(observation, sample)
+
+    def decode(self, latent: Tensor) -> Prediction:
+        """Latent -> what it would look and feel like: images in [-.5, .5], vectors in [-1, 1]."""
+        return self.codec.decode(latent)
+
+    def expected_free_energy(self, latent: Tensor) -> Tensor:
+        """G of each latent (..., K) -> (...), in nats (E7)."""
+        return expected_free_energy(self.self_prior.log_prob(latent))
+
+    @torch.no_grad()
+    def act(
+        self, context_latent: Tensor, context_action: Tensor, mode: Literal["sample", "mean"] = "sample"
+    ) -> Tensor:
+        """Actions (B, A) in [-1, 1] from the last latents (B, T, K), the present one last, and the T-1
+        actions between them (B, T-1, A). Longer histories are cut to imagination.context."""
+        keep = self.config.imagination.context
+        context_latent, steps = context_latent[:, -keep:], min(context_latent.shape[1], keep)
+        context_action = context_action[:, context_action.shape[1] - (steps - 1) :]
+        hidden, _ = recall(self.dynamics, context_latent, context_action, 0)
+        latent = context_latent[:, -1]
+        if self.config.policy.acts_on == "prior" and steps > 1:  # D10: blind to the present frame
+            latent = draw(self.dynamics.logits(hidden))
+        raw = self.policy(latent, hidden)
+        return (raw.mean if mode == "mean" else raw.sample()).tanh()
+
+    def dream(self, context_latent: Tensor, context_action: Tensor, horizon: int | None = None) -> Dream:
+        """Imagine under the policy from a real context, as imagination says."""
+        i = self.config.imagination
+        return dream(
+            self.dynamics,
+            self.policy,
+            context_latent,
+            context_action,
+            i.horizon if horizon is None else horizon,
+            i.temperature,
+            i.dropout,
+        )
+
+    def update_ema(self, self_prior: bool = True, value: bool = True) -> None:
+        """Let the slow copies follow; call after the optimisers' steps."""
+        if self_prior:
+            ema_update(self.ema.self_prior, self.self_prior, self.config.self_prior.ema_decay)
+        if value:
+            ema_update(self.ema.value, self.value, self.config.value.ema_decay)

@@ -1,0 +1,135 @@
+"""Small exact mathematics of the train step. No host synchronisation anywhere: all of it is
+graph-capturable."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+
+def full_precision(like: Tensor) -> torch.autocast:
+    """Switch autocast off: logits, KL, log-probabilities and returns stay in fp32."""
+    return torch.autocast(like.device.type, enabled=False)
+
+
+def symlog(x: Tensor) -> Tensor:
+    return x.sign() * x.abs().log1p()
+
+
+def symexp(x: Tensor) -> Tensor:
+    return x.sign() * x.abs().expm1()
+
+
+class TwoHot(nn.Module):
+    """Symlog two-hot: a number as weights on the two nearest of evenly spaced bins (in symlog space)."""
+
+    def __init__(self, bins: int = 255, low: float = -20.0, high: float = 20.0):
+        super().__init__()
+        self.bins, self.low, self.high = bins, low, high
+        self.register_buffer("centres", torch.linspace(low, high, bins), persistent=False)
+        self.centres: Tensor
+
+    def encode(self, x: Tensor) -> Tensor:
+        """(...) -> (..., bins); values beyond the ends go to the end bin."""
+        place = (
+            (symlog(x.float()).clamp(self.low, self.high) - self.low)
+            * (self.bins - 1)
+            / (self.high - self.low)
+        )
+        return (1 - (place.unsqueeze(-1) - torch.arange(self.bins, device=x.device)).abs()).clamp_min(0)
+
+    def decode(self, logits: Tensor) -> Tensor:
+        """(..., bins) logits -> (...): symexp of the expected bin."""
+        return symexp((logits.float().softmax(-1) * self.centres).sum(-1))
+
+    def cross_entropy(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Cross-entropy of the prediction against the two-hot of `target` (...)."""
+        return -(self.encode(target) * logits.float().log_softmax(-1)).sum(-1)
+
+
+def lambda_return(cost: Tensor, value: Tensor, discount: float, lambda_: float) -> Tensor:
+    """E11: R_t = c_t + γ((1−λ) V_{t+1} + λ R_{t+1}), R_H = V_H. cost (B, H) of s_{t+1} (D2), value (B, H+1)
+    -> (B, H)."""
+    returns, ahead = [], value[:, -1]
+    for t in reversed(range(cost.shape[1])):
+        ahead = cost[:, t] + discount * ((1 - lambda_) * value[:, t + 1] + lambda_ * ahead)
+        returns.append(ahead)
+    return torch.stack(returns[::-1], 1)
+
+
+def quantile(x: Tensor, q: float) -> Tensor:
+    """Linear-interpolation quantile of all of x; torch.quantile without its size limit and host checks."""
+    ordered = x.flatten().sort().values
+    place = q * (ordered.numel() - 1)
+    below = math.floor(place)
+    above = min(below + 1, ordered.numel() - 1)
+    return torch.lerp(ordered[below], ordered[above], place - below)
+
+
+class PercentileRange(nn.Module):
+    """S of E11: the range between two percentiles of the returns, smoothed over steps."""
+
+    def __init__(self, low: float = 0.05, high: float = 0.95, decay: float = 0.99):
+        super().__init__()
+        self.low, self.high, self.decay = low, high, decay
+        self.register_buffer("ends", torch.zeros(2))
+        self.register_buffer("started", torch.zeros(()))
+        self.ends: Tensor
+        self.started: Tensor
+
+    @torch.no_grad()
+    def update(self, x: Tensor) -> Tensor:
+        """Take in a batch of returns; gives the smoothed range. The first batch is taken whole."""
+        now = torch.stack((quantile(x.float(), self.low), quantile(x.float(), self.high)))
+        self.ends.lerp_(now, 1 - self.decay * self.started)
+        self.started.fill_(1.0)
+        return self.ends[1] - self.ends[0]
+
+
+class ZClip(nn.Module):
+    """Gradient clipping by z-score of the gradient norm (Kumar et al. 2025), plus a cap on the norm (D8)."""
+
+    def __init__(self, alpha: float = 0.97, z: float = 2.5, warmup_steps: int = 25, cap: float = 1.0):
+        super().__init__()
+        self.alpha, self.z, self.warmup_steps, self.cap = alpha, z, warmup_steps, cap
+        for name in ("count", "mean", "variance"):
+            self.register_buffer(name, torch.zeros(()))
+        self.count: Tensor
+        self.mean: Tensor
+        self.variance: Tensor
+
+    @torch.no_grad()
+    def clip(self, parameters: Iterable[nn.Parameter]) -> Tensor:
+        """Scale the gradients in place; gives their norm before clipping."""
+        grads = [p.grad for p in parameters if p.grad is not None]
+        if not grads:
+            raise ValueError("ZClip found no gradients; call backward() before clip()")
+        norm = torch.stack(torch._foreach_norm(grads)).norm()
+        warming = self.count < self.warmup_steps
+        spread = self.variance.sqrt() + 1e-6
+        score = (norm - self.mean) / spread
+        tamed = self.mean + self.z**2 / score.clamp_min(1e-6) * spread
+        kept = torch.where(warming | (score <= self.z), norm, tamed)
+        torch._foreach_mul_(grads, kept.clamp_max(self.cap) / (norm + 1e-6))
+        self._observe(kept, warming)
+        return norm
+
+    def _observe(self, norm: Tensor, warming: Tensor) -> None:
+        """Warm-up: running mean and variance; afterwards exponential averages."""
+        self.count.add_(1)
+        weight = torch.where(warming, 1 / self.count, torch.full_like(self.count, 1 - self.alpha))
+        gap = norm - self.mean
+        new_mean = self.mean + weight * gap
+        population = (1 - weight) * (self.variance + weight * gap.square())  # exact while warming
+        smoothed = self.alpha * self.variance + (1 - self.alpha) * (norm - new_mean).square()
+        self.variance.copy_(torch.where(warming, population, smoothed))
+        self.mean.copy_(new_mean)
+
+
+@torch.no_grad()
+def ema_update(slow: nn.Module, fast: nn.Module, decay: float) -> None:
+    """slow <- decay x slow + (1 - decay) x fast, all parameters in one call."""
+    torch._foreach_lerp_(list(slow.parameters()), list(fast.parameters()), 1 - decay)

@@ -1,0 +1,144 @@
+"""What each part of the mind descends: E8 (world), E10 (self-prior), E11 (policy, value), put together from
+losses.py.
+
+Each function gives an Objective: `loss` to call backward on and `metrics`, detached tensors to log (read them
+outside the captured step). Gradient reaches only the parts named in each docstring.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mirrormark.mind import losses as L
+from mirrormark.mind.codec import Code, Prediction
+from mirrormark.mind.codec_categorical import CategoricalCodec
+from mirrormark.mind.dream import Dream
+from mirrormark.mind.free_energy import expected_free_energy
+from mirrormark.mind.mind import Mind
+from mirrormark.mind.numerics import lambda_return
+from mirrormark.mind.senses import Observation
+
+
+class Objective(NamedTuple):
+    """A loss and what to log about it."""
+
+    loss: Tensor
+    metrics: dict[str, Tensor]
+
+
+def codec_objective(mind: Mind, observation: Observation) -> tuple[Objective, Code]:
+    """E8 without dynamics: reconstruction, auxiliary decoder and quiet terms; frames need no order. Gradient:
+    codec."""
+    codec, weights = mind.codec, mind.config.losses
+    code = codec.encode(observation)
+    targets = codec.targets(observation)
+    terms, scales = {}, {}
+    if codec.learned:
+        prediction = codec.decode(code.straight_through, observation)
+        terms |= _reconstruction(mind, prediction, targets, "")
+        if isinstance(codec, CategoricalCodec) and weights.decoder != "off":
+            if weights.decoder == "latent":
+                auxiliary = codec.decode_stopped(code.straight_through)
+            else:
+                assert code.embedding is not None
+                auxiliary = codec.decode_embedding(code.embedding)
+            terms |= _reconstruction(mind, auxiliary, targets, "auxiliary_")
+        for name in terms:
+            sense = codec.senses[name.removeprefix("auxiliary_")]
+            scales[name] = weights.vector_weight if sense.kind == "vector" else 1.0
+    if code.activation is not None:
+        terms["quiet"], scales["quiet"] = L.quiet_loss(code.activation), weights.quiet
+    if not terms:
+        return Objective(code.straight_through.new_zeros(()), {}), code
+    return Objective(L.weighted_sum(terms, scales), {n: t.detach() for n, t in terms.items()}), code
+
+
+def _reconstruction(
+    mind: Mind, prediction: Prediction, targets: Prediction, prefix: str
+) -> dict[str, Tensor]:
+    senses = mind.codec.senses
+    return {
+        prefix + name: L.reconstruction_loss(prediction[name], targets[name], len(senses[name].shape))
+        for name in mind.codec.learned
+    }
+
+
+def dynamics_objective(
+    mind: Mind,
+    latent: Tensor,
+    action: Tensor,
+    posterior: Tensor | None = None,
+    straight_through: Tensor | None = None,
+) -> Objective:
+    """E9 over sequences: latent (B, T, K), action (B, T, A), both of the same steps; frame t+1 is predicted
+    from 0..t.
+
+    posterior (B, T, K, widest) and straight_through (B, T, total): from a categorical encoder that learns
+    along. Without them the latents are point masses (fsq, senses, symbolic, or a frozen codec). Gradient:
+    dynamics (and encoder through the representation loss and the straight-through latents, where given)."""
+    weights = mind.config.losses
+    inputs = latent if straight_through is None else straight_through
+    prior = mind.dynamics.logits(mind.dynamics(inputs[:, :-1], action[:, :-1]))
+    if posterior is None:
+        terms = {"dynamics": L.point_dynamics_loss(latent[:, 1:], prior, weights.free_nats)}
+        scales = {"dynamics": weights.dynamics}
+    else:
+        terms = {
+            "dynamics": L.dynamics_loss(posterior[:, 1:], prior, weights.free_nats),
+            "representation": L.representation_loss(posterior[:, 1:], prior, weights.free_nats),
+        }
+        scales = {"dynamics": weights.dynamics, "representation": weights.representation}
+    return Objective(L.weighted_sum(terms, scales), {n: t.detach() for n, t in terms.items()})
+
+
+def world_objective(mind: Mind, observation: Observation, action: Tensor) -> tuple[Objective, Code]:
+    """E8 whole, on sequences (B, T, ...). Gradient: codec and dynamics. The code is given back for the other
+    parts."""
+    codec, code = codec_objective(mind, observation)
+    learns_along = code.logits is not None
+    dynamics = dynamics_objective(
+        mind, code.latent, action, code.logits, code.straight_through if learns_along else None
+    )
+    return Objective(codec.loss + dynamics.loss, codec.metrics | dynamics.metrics), code
+
+
+def self_prior_objective(mind: Mind, latent: Tensor) -> Objective:
+    """E10 on everyday latents (..., K). Gradient: self_prior."""
+    online = mind.self_prior.logits(latent)
+    with torch.no_grad():
+        slow = mind.ema.self_prior.logits(latent)
+    loss = L.self_prior_loss(online, slow, latent, mind.config.losses.self_prior_ema)
+    surprise = -L.pick(online.detach(), latent).sum(-1)
+    return Objective(loss, {"self_prior": loss.detach(), "G_everyday": surprise.mean()})
+
+
+def behaviour_objective(mind: Mind, dreamed: Dream) -> tuple[Objective, Objective]:
+    """E11 on a dream: (policy objective, value objective). G of s_{t+1} is the cost of a_t (D2). Updates
+    S."""
+    c, w = mind.config.imagination, mind.config.losses
+    with torch.no_grad():
+        cost = expected_free_energy(mind.self_prior.log_prob(dreamed.latent[:, 1:]))  # (B, H)
+        centred = cost - cost.mean() if c.centre_cost else cost  # D11
+    value_logits = mind.value.logits(dreamed.latent, dreamed.hidden)  # (B, H+1, bins)
+    with torch.no_grad():
+        value = mind.value.two_hot.decode(value_logits)
+        slow = mind.ema.value(dreamed.latent[:, :-1], dreamed.hidden[:, :-1])
+        returns = lambda_return(centred, value, c.discount, c.lambda_)
+        spread = mind.return_range.update(returns)
+        excess = (returns - value[:, :-1]) / spread.clamp_min(1.0)
+    acted = mind.policy(dreamed.latent[:, :-1], dreamed.hidden[:, :-1])
+    log_prob, entropy = acted.log_prob(dreamed.action), acted.entropy()
+    policy = L.policy_loss(log_prob, entropy, excess, c.entropy)
+    critic = L.value_loss(value_logits[:, :-1], returns, slow, mind.value.two_hot, c.discount, w.value_ema)
+    policy_metrics = {
+        "policy": policy.detach(),
+        "entropy": entropy.detach().mean(),
+        "G_dreamed": cost.mean(),
+        "G_dreamed_fall": (cost[:, 0] - cost[:, -1]).mean(),
+        "return_range": spread,
+    }
+    value_metrics = {"value_loss": critic.detach(), "value": value.mean()}
+    return Objective(policy, policy_metrics), Objective(critic, value_metrics)

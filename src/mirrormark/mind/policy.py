@@ -1,0 +1,126 @@
+"""E4: the policy a ~ π(a | s, h), a normal squashed by tanh, and the value v = V(s, h), symlog two-hot."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mirrormark.mind.latent import LatentSpec
+from mirrormark.mind.numerics import TwoHot, full_precision
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    """The policy network. Defaults: preset paper."""
+
+    layers: int = 3
+    """Linear layers (paper, Table II)."""
+    hidden: int = 128
+    """Hidden units (paper, Table II)."""
+    bounded_mean: bool = True
+    """tanh on the mean before the tanh normal, so the mode stays within ±.76 (public code, D20; swift:
+    off)."""
+    min_std: float = 0.1
+    """Smallest standard deviation before tanh (not given)."""
+    max_std: float = 1.0
+    """Largest standard deviation before tanh (not given)."""
+    acts_on: Literal["posterior", "prior"] = "posterior"
+    """Act on the latent of the present frame, or on a prediction of it, blind to it (public code; D10)."""
+
+
+@dataclass(frozen=True)
+class ValueConfig:
+    """The value network. Defaults: preset paper."""
+
+    layers: int = 3
+    """Linear layers (paper, Table II)."""
+    hidden: int = 256
+    """Hidden units (paper, Table II)."""
+    bins: int = 255
+    """Classes of the symlog two-hot (paper, Table II)."""
+    reach: float = 20.0
+    """Bins span ± this in symlog space (not given; DreamerV3)."""
+    ema_decay: float = 0.98
+    """Decay of the slow copy (paper, Table III)."""
+
+
+class TanhNormal(NamedTuple):
+    """A diagonal normal; the action is tanh of its sample. All methods take the sample *before* tanh."""
+
+    mean: Tensor  # (..., A)
+    std: Tensor
+
+    def sample(self) -> Tensor:
+        return self.mean + self.std * torch.randn_like(self.mean)
+
+    def log_prob(self, raw: Tensor) -> Tensor:
+        """Log-density of the action tanh(raw): (..., A) -> (...)."""
+        normal = -0.5 * ((raw - self.mean) / self.std).square() - self.std.log() - 0.5 * math.log(2 * math.pi)
+        return (normal - _log_slope(raw)).sum(-1)
+
+    def entropy(self) -> Tensor:
+        """Entropy of the action: exact for the normal, one reparametrised sample for the tanh."""
+        normal = 0.5 * math.log(2 * math.pi * math.e) + self.std.log()
+        return (normal + _log_slope(self.sample())).sum(-1)
+
+
+def _log_slope(raw: Tensor) -> Tensor:
+    """log of tanh's derivative, log(1 - tanh²), without cancellation."""
+    return 2 * (math.log(2) - raw - F.softplus(-2 * raw))
+
+
+def mlp(inputs: int, hidden: int, layers: int) -> nn.Sequential:
+    """`layers` - 1 hidden layers, each linear, layer norm, ReLU; the caller adds the last one."""
+    parts: list[nn.Module] = []
+    for layer in range(layers - 1):
+        parts += [nn.Linear(hidden if layer else inputs, hidden), nn.LayerNorm(hidden), nn.ReLU()]
+    return nn.Sequential(*parts)
+
+
+class Policy(nn.Module):
+    """(latent, hidden) -> TanhNormal over actions."""
+
+    def __init__(self, spec: LatentSpec, hidden_size: int, actions: int, config: PolicyConfig):
+        super().__init__()
+        self.spec, self.config = spec, config
+        self.body = mlp(spec.total + hidden_size, config.hidden, config.layers)
+        self.head = nn.Linear(config.hidden, 2 * actions)
+
+    def forward(self, latent: Tensor, hidden: Tensor) -> TanhNormal:
+        """latent (..., K) or (..., total), hidden (..., D)."""
+        x = self.body(torch.cat((self.spec.as_one_hot(latent), hidden), -1))
+        with full_precision(x):
+            mean, spread = self.head(x.float()).chunk(2, -1)
+        c = self.config
+        if c.bounded_mean:
+            mean = mean.tanh()
+        # +2: exploration starts near the widest
+        return TanhNormal(mean, c.min_std + (c.max_std - c.min_std) * torch.sigmoid(spread + 2))
+
+
+class Value(nn.Module):
+    """(latent, hidden) -> expected sum of discounted free energy, as a symlog two-hot; starts at zero."""
+
+    def __init__(self, spec: LatentSpec, hidden_size: int, config: ValueConfig):
+        super().__init__()
+        self.spec = spec
+        self.body = mlp(spec.total + hidden_size, config.hidden, config.layers)
+        self.head = nn.Linear(config.hidden, config.bins)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+        self.two_hot = TwoHot(config.bins, -config.reach, config.reach)
+
+    def logits(self, latent: Tensor, hidden: Tensor) -> Tensor:
+        """(..., bins), fp32."""
+        x = self.body(torch.cat((self.spec.as_one_hot(latent), hidden), -1))
+        with full_precision(x):
+            return self.head(x.float())
+
+    def forward(self, latent: Tensor, hidden: Tensor) -> Tensor:
+        """The value itself, (...)."""
+        return self.two_hot.decode(self.logits(latent, hidden))

@@ -1,0 +1,144 @@
+"""E3: the self-prior p̃(s) = ∏_k p̃(s^(k) | s^(<k)), a small GPT over the tokens of one latent, BOS first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from mirrormark.mind.latent import LatentSpec, draw, pick
+from mirrormark.mind.numerics import full_precision
+from mirrormark.mind.transformer import Activation, Block, Kernel, Norm
+
+Method = Literal["ancestral", "gibbs", "teacher_forced"]
+
+
+@dataclass(frozen=True)
+class SelfPriorConfig:
+    """The self-prior. Defaults: preset paper (sizes from the public code, D7)."""
+
+    width: int = 128
+    """Size of a token's embedding (public code, D7)."""
+    layers: int = 2
+    """Transformer blocks (public code, D7)."""
+    heads: int = 8
+    """Attention heads (public code, D7)."""
+    ffn: int = 256
+    """Width inside the blocks' networks (public code, D7)."""
+    norm: Norm = "post"
+    """Layer norm after (post) or before (pre) each residual branch (public code, D7)."""
+    activation: Activation = "relu"
+    """Non-linearity inside the blocks (public code, D7)."""
+    dropout: float = 0.0
+    """Dropout while learning (not given)."""
+    vocabulary: Literal["shared", "per_token"] = "shared"
+    """One table of classes for all tokens (paper: 32+1 words) or one for each token (ours: joints are not
+    pixels)."""
+    ema_decay: float = 0.98
+    """Decay of the slow copy (paper, Table III)."""
+    kernel: Kernel = "plain"
+    """How attention is computed; no effect on the result (ours)."""
+
+
+class SelfPrior(nn.Module):
+    """A density over latents that can be evaluated, sampled and asked to fill in missing tokens."""
+
+    def __init__(self, spec: LatentSpec, config: SelfPriorConfig):
+        super().__init__()
+        self.spec, self.config = spec, config
+        c, rows = config, 1 if config.vocabulary == "shared" else spec.K
+        self.words = nn.Parameter(torch.randn(rows, spec.widest, c.width) * 0.02)
+        self.bos = nn.Parameter(torch.randn(c.width) * 0.02)
+        self.position = nn.Parameter(torch.randn(spec.K, c.width) * 0.02)
+        self.norm_in = nn.LayerNorm(c.width)
+        self.blocks = nn.ModuleList(
+            Block(c.width, c.heads, c.ffn, c.norm, c.activation, c.dropout, c.kernel) for _ in range(c.layers)
+        )
+        self.norm_out = nn.LayerNorm(c.width) if c.norm == "pre" else nn.Identity()
+        self.head = nn.Parameter(torch.randn(rows, c.width, spec.widest) * c.width**-0.5)
+        self.bias = nn.Parameter(torch.zeros(spec.K, spec.widest))
+
+    def logits(self, latent: Tensor) -> Tensor:
+        """Every token's distribution given the tokens before it: (..., K) -> table (..., K, widest), fp32."""
+        self.spec.check(latent)
+        lead, latent = latent.shape[:-1], latent.reshape(-1, self.spec.K)
+        return self._predict(latent[:, :-1]).unflatten(0, lead)
+
+    def per_token_log_prob(self, latent: Tensor) -> Tensor:
+        """log p̃(s^(k) | s^(<k)): (..., K) -> (..., K)."""
+        return pick(self.logits(latent), latent)
+
+    def log_prob(self, latent: Tensor) -> Tensor:
+        """log p̃(s): (..., K) -> (...)."""
+        return self.per_token_log_prob(latent).sum(-1)
+
+    @torch.no_grad()
+    def sample(self, n: int, temperature: float = 1.0) -> Tensor:
+        """n latents drawn token by token -> (n, K)."""
+        blank = torch.zeros(n, self.spec.K, dtype=torch.int64, device=self.bos.device)
+        return self.complete(blank, torch.zeros_like(blank[0], dtype=torch.bool), temperature=temperature)
+
+    @torch.no_grad()
+    def complete(
+        self,
+        latent: Tensor,
+        known: Tensor,
+        method: Method = "ancestral",
+        sweeps: int = 5,
+        temperature: float = 1.0,
+    ) -> Tensor:
+        """Keep the `known` tokens (bool (K,) or (..., K)) of `latent` (..., K) and draw the others.
+
+        ancestral: left to right, sees only what comes before. gibbs: then `sweeps` times every unknown token
+        given all others. teacher_forced: every token given the original ones before it (D18, the public
+        code's Fig. 5b).
+        """
+        self.spec.check(latent)
+        lead, flat = latent.shape[:-1], latent.reshape(-1, self.spec.K)
+        known = known.expand(latent.shape).reshape(flat.shape)
+        if method == "teacher_forced":
+            drawn = draw(self._predict(flat[:, :-1]), temperature)
+            return torch.where(known, flat, drawn).unflatten(0, lead)
+        filled = flat.clone()
+        for k in range(self.spec.K):
+            drawn = draw(self._predict(filled[:, :k])[:, -1], temperature)
+            filled[:, k] = torch.where(known[:, k], filled[:, k], drawn)
+        if method == "gibbs":
+            for _ in range(sweeps):
+                self._gibbs_sweep(filled, known, temperature)
+        elif method != "ancestral":
+            raise ValueError(f"unknown method {method!r}: use ancestral, gibbs or teacher_forced")
+        return filled.unflatten(0, lead)
+
+    def _gibbs_sweep(self, latent: Tensor, known: Tensor, temperature: float) -> None:
+        """Redraw each unknown token from p̃(s^(k) | all others), by scoring every class it could have; in
+        place."""
+        for k, classes in enumerate(self.spec.classes):
+            candidates = latent.unsqueeze(1).repeat(1, classes, 1)  # (n, C, K)
+            candidates[:, :, k] = torch.arange(classes, device=latent.device)
+            drawn = draw(self.log_prob(candidates), temperature)
+            latent[:, k] = torch.where(known[:, k], latent[:, k], drawn)
+
+    def _predict(self, before: Tensor) -> Tensor:
+        """Tables for tokens 0..k given tokens 0..k-1: before (n, k) -> (n, k+1, widest)."""
+        tokens = before.shape[1] + 1
+        classes = torch.arange(self.spec.widest, device=before.device)
+        # A one-hot product instead of a lookup: its backward pass is one matrix product, without sorting or
+        # atomics.
+        hot = (before.unsqueeze(-1) == classes).to(self.words.dtype)
+        words = self.words if self.words.shape[0] == 1 else self.words[: tokens - 1]
+        embedded = torch.einsum("nkc,kcd->nkd", hot, words.expand(tokens - 1, -1, -1)) if tokens > 1 else None
+        first = self.bos.expand(before.shape[0], 1, -1)
+        x = first if embedded is None else torch.cat((first.to(embedded.dtype), embedded), 1)
+        x = self.norm_in(x + self.position[:tokens])
+        for block in self.blocks:
+            x = block(x, dropout=self.training)
+        x = self.norm_out(x)
+        with full_precision(x):
+            heads = self.head.expand(self.spec.K, -1, -1)[:tokens]
+            scores = torch.einsum("nkd,kdc->nkc", x.float(), heads) + self.bias[:tokens]
+            # only the classes that each token has take part
+            part = LatentSpec(self.spec.classes[:tokens])
+            return part.log_probs(part.flat(scores), width=self.spec.widest)

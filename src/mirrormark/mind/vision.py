@@ -1,0 +1,141 @@
+"""Fast vision for the fsq and senses codecs: space-to-depth in, pixel shuffle out, channel RMS norm, SiLU.
+The decoder starts from a coarse map painted by a *posture* (angles, or the whole code) and takes up the
+cells' tokens on the way."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mirrormark.mind.senses import centred_image
+
+COARSE = 4  # the decoder's first map is COARSE × COARSE
+
+
+class ChannelNorm(nn.Module):
+    """RMS norm over channels; channels-last memory makes the permutes free."""
+
+    def __init__(self, channels: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.permute(0, 2, 3, 1)
+        return F.rms_norm(x, (x.shape[-1],), self.weight.to(x.dtype), 1e-5).permute(0, 3, 1, 2)
+
+
+class Residual(nn.Module):
+    """x + 1×1(silu(3×3(norm x))); starts as the identity."""
+
+    def __init__(self, channels: int):
+        super().__init__()
+        self.norm = ChannelNorm(channels)
+        self.look = nn.Conv2d(channels, channels, 3, padding=1)
+        self.mix = nn.Conv2d(channels, channels, 1)
+        nn.init.zeros_(self.mix.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.mix(F.silu(self.look(F.silu(self.norm(x)))))
+
+
+def angle_features(angles: Tensor, octaves: int = 3) -> Tensor:
+    """(N, A) in [-1, 1] -> (N, A·(1 + 2·octaves)): the angles and their waves, so that a network can paint
+    edges."""
+    waves = torch.cat([angles * (math.pi / 2 * 2**o) for o in range(octaves)], -1)
+    return torch.cat((angles, waves.sin(), waves.cos()), -1)
+
+
+def angle_feature_size(angles: int, octaves: int = 3) -> int:
+    return angles * (1 + 2 * octaves)
+
+
+def _widths(size: int, channels: int) -> dict[int, int]:
+    """Channels at each resolution from size/2 down to COARSE: doubled at each halving, at most 8 ×
+    channels."""
+    steps = math.log2(size / COARSE)
+    if steps != int(steps) or steps < 2:
+        raise ValueError(f"the image's side must be 16, 32, 64 or 128 pixels, got {size}")
+    return {size >> (i + 1): channels * min(2**i, 8) for i in range(int(steps))}
+
+
+class CellEncoder(nn.Module):
+    """Image and posture -> raw scalars for each of grid × grid cells. A cell sees its own features, a summary
+    of the whole image and the posture."""
+
+    def __init__(self, size: int, channels: int, grid: int, posture: int, scalars: int, summary: int = 256):
+        super().__init__()
+        widths = {r: w for r, w in _widths(size, channels).items() if r >= grid}
+        if grid not in widths:
+            raise ValueError(f"codec.grid must be one of {sorted(_widths(size, channels))}, got {grid}")
+        steps = list(widths.values())
+        self.first = nn.Conv2d(12, steps[0], 3, padding=1)
+        self.first_block = Residual(steps[0])
+        self.halve = nn.ModuleList(nn.Conv2d(4 * a, b, 1) for a, b in pairwise(steps))
+        self.blocks = nn.ModuleList(Residual(b) for b in steps[1:])
+        self.summarise = nn.Linear(steps[-1] + posture, summary)
+        self.cell = nn.Linear(steps[-1], summary)
+        self.around = nn.Linear(summary, summary)
+        self.place = nn.Parameter(torch.zeros(grid * grid, summary))
+        self.out = nn.Linear(summary, scalars)
+
+    def forward(self, image: Tensor, posture: Tensor) -> Tensor:
+        """image (N, S, S, 3), posture (N, P) -> (N, grid², scalars)."""
+        x = F.pixel_unshuffle(centred_image(image).permute(0, 3, 1, 2), 2)
+        x = self.first_block(self.first(x.contiguous(memory_format=torch.channels_last)))
+        for halve, block in zip(self.halve, self.blocks):
+            x = block(halve(F.pixel_unshuffle(x, 2)))
+        cells = x.flatten(2).transpose(1, 2)  # (N, grid², channels)
+        summary = F.silu(self.summarise(torch.cat((cells.mean(1), posture.to(cells.dtype)), -1)))
+        return self.out(F.silu(self.cell(cells) + self.around(summary).unsqueeze(1) + self.place))
+
+
+class CellDecoder(nn.Module):
+    """Posture and cells' scalars -> image in [-.5, .5]. posture size 0: the coarse map is a learned
+    constant."""
+
+    def __init__(self, size: int, channels: int, grid: int, posture: int, scalars: int, posture_width: int):
+        super().__init__()
+        widths = _widths(size, channels)
+        self.grid, self.posture = grid, posture
+        self.coarse_width = widths[COARSE]
+        coarse = self.coarse_width * COARSE * COARSE
+        if posture:
+            self.paint = nn.Sequential(
+                nn.Linear(posture, posture_width),
+                nn.SiLU(),
+                nn.Linear(posture_width, posture_width),
+                nn.SiLU(),
+                nn.Linear(posture_width, coarse),
+            )
+        else:
+            self.constant = nn.Parameter(torch.zeros(coarse))
+        self.take = nn.Linear(scalars, widths[grid]) if grid else None
+        steps = list(widths.items())[::-1]  # coarse to fine
+        self.start = Residual(steps[0][1])
+        self.enlarge = nn.ModuleList(nn.Conv2d(a, 4 * b, 1) for (_, a), (_, b) in pairwise(steps))
+        self.blocks = nn.ModuleList(Residual(width) for _, width in steps)
+        self.norm = ChannelNorm(steps[-1][1])
+        self.last = nn.Conv2d(steps[-1][1], 12, 3, padding=1)
+        nn.init.zeros_(self.last.weight)  # start from a grey image, not from noise
+
+    def forward(self, posture: Tensor | None, cells: Tensor | None, batch: int) -> Tensor:
+        """posture (N, P), cells (N, grid², scalars) -> (N, S, S, 3)."""
+        flat = self.paint(posture) if self.posture else self.constant.expand(batch, -1)
+        x = flat.unflatten(-1, (COARSE, COARSE, self.coarse_width)).permute(0, 3, 1, 2)
+        x = self.start(self._with_cells(x, cells))
+        for i, block in enumerate(self.blocks):
+            if i:
+                x = self._with_cells(F.pixel_shuffle(self.enlarge[i - 1](x), 2), cells)
+            x = block(x)
+        return F.pixel_shuffle(self.last(F.silu(self.norm(x))), 2).permute(0, 2, 3, 1)
+
+    def _with_cells(self, x: Tensor, cells: Tensor | None) -> Tensor:
+        """Add the tokens where the map has one place for each cell."""
+        if self.take is None or cells is None or x.shape[-1] != self.grid:
+            return x
+        taken = self.take(cells).unflatten(1, (self.grid, self.grid)).permute(0, 3, 1, 2)
+        return x + taken
