@@ -1,0 +1,148 @@
+"""Rates with intervals, and their comparison with controls, from the table of episodes."""
+
+# pandas ships no exact types for what indexing and grouping return.
+# pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportReturnType=false, reportAttributeAccessIssue=false
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from mirrormark.exam import statistics
+from mirrormark.exam.statistics import Difference, Interval
+
+NO_MIND = -1
+"""`training_seed` of players that were never trained by a seed (random actions, the oracle)."""
+
+
+@dataclass(frozen=True)
+class SeedRate:
+    """One training seed's share: the dot in the figure."""
+
+    training_seed: int
+    successes: int
+    n: int
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A share of runs, with its interval and everything that must stand beside it."""
+
+    rate: float
+    interval: Interval
+    successes: int
+    n: int
+    seeds: tuple[SeedRate, ...]
+    method: str
+
+    @property
+    def caption(self) -> str:
+        """The note that goes with the rate wherever it is shown."""
+        return f"n={self.n} runs, {_seeds_in_words(self.seeds)}"
+
+
+def _seeds_in_words(seeds: tuple[SeedRate, ...]) -> str:
+    if all(seed.training_seed == NO_MIND for seed in seeds):
+        return "no training seed"
+    return f"{len(seeds)} training seed{'s' if len(seeds) > 1 else ''}"
+
+
+def rate(episodes: pd.DataFrame, outcome: str = "removed") -> Rate:
+    """Share of runs with the outcome. One seed: Wilson. Several: Student's t on seed means."""
+    if episodes.empty:
+        raise ValueError("rate: no runs in this condition; examine at least one run.")
+    groups = episodes.groupby("training_seed")[outcome]
+    seeds = tuple(SeedRate(int(seed), int(runs.sum()), len(runs)) for seed, runs in groups)
+    successes, counts = [seed.successes for seed in seeds], [seed.n for seed in seeds]
+    several = len(seeds) > 1
+    centre = float(np.mean(np.divide(successes, counts)))
+    interval = statistics.seed_interval(successes, counts)
+    method = f"Student's t on {len(seeds)} seed means, no narrower than Wilson" if several else "Wilson 95%"
+    return Rate(centre, interval, sum(successes), sum(counts), seeds, method)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Removal in the exam minus the same share in one control."""
+
+    control: str
+    difference: float
+    interval: Interval
+    p: float
+    p_holm: float
+    n: int
+    method: str
+
+
+def difference(exam: pd.DataFrame, control: pd.DataFrame, outcome: str = "removed") -> tuple[Difference, str]:
+    """Exam minus control, paired by world where both ran the same worlds with the same seeds' minds."""
+    shared = set(exam["training_seed"]) & set(control["training_seed"])
+    if shared != set(exam["training_seed"]):
+        return _against_unclustered(exam, control, outcome)
+    if len(shared) == 1:
+        return _paired(
+            exam["removed"].to_numpy(), _aligned(exam, control, outcome)
+        ), "Newcombe paired; exact McNemar"
+    by_seed = [
+        exam.loc[exam["training_seed"] == seed, "removed"].mean()
+        - control.loc[control["training_seed"] == seed, outcome].mean()
+        for seed in sorted(shared)
+    ]
+    return statistics.seed_difference(by_seed), "one difference a seed; Student's t, n = seeds"
+
+
+def _aligned(exam: pd.DataFrame, control: pd.DataFrame, outcome: str) -> np.ndarray:
+    """The control's outcome in the order of the exam's worlds."""
+    found = control.set_index("exam_seed")[outcome].reindex(exam["exam_seed"])
+    if found.isna().any():
+        raise ValueError(
+            "difference: the control lacks some of the exam's worlds; run both with the same exam seeds."
+        )
+    return found.to_numpy(dtype=bool)
+
+
+def _paired(first: np.ndarray, second: np.ndarray) -> Difference:
+    return statistics.newcombe_paired(
+        both=int((first & second).sum()),
+        first=int((first & ~second).sum()),
+        second=int((~first & second).sum()),
+        neither=int((~first & ~second).sum()),
+    )
+
+
+def _against_unclustered(exam: pd.DataFrame, control: pd.DataFrame, outcome: str) -> tuple[Difference, str]:
+    """Against chance, which has no training seeds. One seed: Newcombe. Several: Student's interval and the
+    control's Wilson interval joined by squares, as Newcombe joins two Wilson intervals."""
+    hits, n = int(control[outcome].sum()), len(control)
+    seeds = exam.groupby("training_seed")["removed"].mean().to_numpy(dtype=float)
+    if seeds.size == 1:
+        found = statistics.newcombe(int(exam["removed"].sum()), len(exam), hits, n)
+        return found, "Newcombe; Fisher's exact"
+    chance, wilson = hits / n, statistics.wilson(hits, n)
+    found = statistics.seed_difference(seeds - chance)
+    across = rate(exam).interval
+    low = found.estimate - np.hypot(seeds.mean() - across.low, wilson.high - chance)
+    high = found.estimate + np.hypot(across.high - seeds.mean(), chance - wilson.low)
+    joined = Difference(found.estimate, Interval(float(low), float(high)), found.p, found.n)
+    return joined, "seed means against chance; Student's t, n = seeds"
+
+
+def compare(exam: pd.DataFrame, controls: dict[str, tuple[pd.DataFrame, str]]) -> list[Comparison]:
+    """Exam against each control (its episodes, and the column that counts), Holm-corrected together."""
+    found = {name: difference(exam, *control) for name, control in controls.items()}
+    adjusted = statistics.holm([effect.p for effect, _ in found.values()])
+    return [
+        Comparison(name, effect.estimate, effect.interval, effect.p, p_holm, effect.n, method)
+        for (name, (effect, method)), p_holm in zip(found.items(), adjusted, strict=True)
+    ]
+
+
+def breakdown(episodes: pd.DataFrame, by: pd.Series) -> dict[str, Rate]:
+    """Removal in each group of runs, in the order of the group's name."""
+    return {str(name): rate(runs) for name, runs in episodes.groupby(by.to_numpy())}
+
+
+def sides(episodes: pd.DataFrame) -> dict[str, dict[str, int]]:
+    """Side of the mark → hand that came nearest, as counts of runs (left/right confusion)."""
+    counts = pd.crosstab(episodes["side"], episodes["hand"])
+    return {str(side): {str(hand): int(n) for hand, n in row.items()} for side, row in counts.iterrows()}

@@ -1,0 +1,115 @@
+"""The verdict: passed or not, and by which control it failed. It never rounds in our favour."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from mirrormark.exam.measures import Rate
+
+Status = Literal["passed", "not passed", "incomplete", "ablation"]
+
+ABLATION = "ablation: told where the mark is seen"
+"""On every output of a mind with the symbolic eye."""
+CHANCE_RUNS = 1000
+"""Fewest runs of random actions behind a "passed"."""
+
+_QUESTIONS = {
+    "needs the mirror": ("absent", "covered"),
+    "needs the mark to be seen": ("sham",),
+    "goes to the mark, not just anywhere": ("yoked",),
+    "learned": ("untrained",),
+    "beats random movement": ("iid", "everyday"),
+}
+REQUIRED = tuple(control for controls in _QUESTIONS.values() for control in controls)
+"""Negative controls without which nothing can be called passed."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One negative control against the exam."""
+
+    control: str
+    upper: float
+    beaten: bool
+    """The lower bound of removal lies above this control's upper bound."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    status: Status
+    sentence: str
+    lower: float
+    gates: tuple[Gate, ...]
+    answers: dict[str, bool | None]
+    """Each question and whether all its controls were beaten; None where one was not run."""
+    caveats: tuple[str, ...]
+
+    @property
+    def passed(self) -> bool:
+        return self.status == "passed"
+
+
+def judge(exam: Rate, controls: dict[str, Rate], *, symbolic: bool) -> Verdict:
+    """Passed = the lower bound of removal exceeds the upper bound of every negative control."""
+    gates = tuple(
+        Gate(name, found.interval.high, exam.interval.low > found.interval.high)
+        for name, found in controls.items()
+    )
+    beaten = {gate.control: gate.beaten for gate in gates}
+    answers = {
+        question: all(beaten[name] for name in needed) if set(needed) <= set(beaten) else None
+        for question, needed in _QUESTIONS.items()
+    }
+    lost = [gate.control for gate in gates if not gate.beaten]
+    missing = [name for name in REQUIRED if name not in beaten]
+    thin = [name for name in ("iid", "everyday") if name in controls and controls[name].n < CHANCE_RUNS]
+    status = _status(symbolic, lost, missing, thin)
+    sentence = _sentence(status, exam, controls, lost, missing, thin)
+    return Verdict(status, sentence, exam.interval.low, gates, answers, _caveats(exam))
+
+
+def _status(symbolic: bool, lost: list[str], missing: list[str], thin: list[str]) -> Status:
+    if symbolic:
+        return "ablation"
+    if lost:
+        return "not passed"
+    return "incomplete" if missing or thin else "passed"
+
+
+def _sentence(
+    status: Status,
+    exam: Rate,
+    controls: dict[str, Rate],
+    lost: list[str],
+    missing: list[str],
+    thin: list[str],
+) -> str:
+    found = f"the mark was removed in {_percent(exam)}"
+    if status == "ablation":
+        return f"{ABLATION}; {found}. This can never be called passed."
+    if status == "passed":
+        return f"Passed: {found}, above the upper bound of every negative control."
+    if status == "incomplete":
+        lacking = (
+            f"{', '.join(missing)} not run"
+            if missing
+            else f"fewer than {CHANCE_RUNS} runs of {', '.join(thin)}"
+        )
+        return f"Incomplete: {found}, but nothing can be called passed with {lacking}."
+    worst = max(lost, key=lambda name: controls[name].interval.high)
+    return (
+        f"Not passed: {found}, and its lower bound does not exceed the upper bound of {len(lost)} of"
+        f" {len(controls)} negative controls (highest: {worst}, {_percent(controls[worst])})."
+    )
+
+
+def _percent(found: Rate) -> str:
+    low, high = (round(100 * end) for end in found.interval)
+    return f"{100 * found.rate:.0f}% of runs (95% interval {low}–{high}%, {found.caption})"
+
+
+def _caveats(exam: Rate) -> tuple[str, ...]:
+    if len(exam.seeds) > 1:
+        return ()
+    return (
+        "One training seed only: the interval speaks of this checkpoint, not of another seed's learning.",
+    )
