@@ -122,6 +122,11 @@ class Mind(nn.Module):
         """What a latent is."""
         return self.codec.spec
 
+    @property
+    def device(self) -> torch.device:
+        """Where it lives."""
+        return self.dynamics.position.device
+
     def encode(self, observation: Observation, sample: bool = True) -> Code:
         """Observation -> latent (and its posterior)."""
         return self.codec.encode(observation, sample)
