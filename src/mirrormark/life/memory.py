@@ -1,8 +1,8 @@
 """Replay in four groups: random or policy movement, marked or unmarked (D22).
 
 How an episode lies in memory: an episode of 100 control steps has L = 101 frames, frame 0 being what the
-reset shows. Action t is the one taken *after* frame t and leads to frame t + 1; the last frame has no action and
-holds zeros, which no loss ever reads.
+reset shows. Action t is the one taken *after* frame t and leads to frame t + 1; the last frame has no
+action and holds zeros, which no loss ever reads.
 
 Mark labels choose which stored episodes are drawn and nothing else: no method returns one with a batch.
 Everything a draw needs (counts, group slots, priorities) lies on the memory's device, so that drawing can

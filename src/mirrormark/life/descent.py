@@ -1,0 +1,103 @@
+"""One optimiser with its gradient clipping and its guard against non-finite steps, all on the device."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from mirrormark.mind.numerics import ZClip
+
+
+@dataclass(frozen=True)
+class DescentConfig:
+    """How one group of parameters learns."""
+
+    learning_rate: float = 3e-5
+    """Step size (not in the paper; public code, D6)."""
+    final_learning_rate: float | None = None
+    """Where a cosine from `learning_rate` ends with the phase; None keeps it constant (ours)."""
+    optimiser: Literal["adamw", "adam"] = "adamw"
+    """AdamW for world model and self-prior, Adam for policy and value (paper Table III)."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """Decay of the gradient's averages (not in the paper; torch's default)."""
+    eps: float = 1e-5
+    """Added to the denominator (paper Table III)."""
+    weight_decay: float = 0.01
+    """Decoupled decay, AdamW only (not in the paper; torch's default)."""
+    norm_cap: float = 1.0
+    """ZClip also caps the gradient norm here (public code, D8)."""
+
+    def __post_init__(self) -> None:
+        if self.learning_rate <= 0:
+            raise ValueError(f"learning_rate is {self.learning_rate}: give a number above 0.")
+
+
+class Descent:
+    """Descends a loss. A step whose loss or gradient is not finite changes nothing and is counted.
+
+    The refusal is `found_inf` of torch's fused optimisers: decided on the device, so a captured graph can
+    hold it, and the same code runs on the CPU.
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter], config: DescentConfig) -> None:
+        self.config = config
+        self.parameters = list(parameters)
+        device = self.parameters[0].device
+        self.rate = torch.tensor(config.learning_rate, device=device)
+        self.zclip = ZClip(cap=config.norm_cap).to(device)
+        shared = {
+            "lr": self.rate,
+            "betas": config.betas,
+            "eps": config.eps,
+            "fused": True,
+            "capturable": True,
+        }
+        if config.optimiser == "adamw":
+            self.optimiser = torch.optim.AdamW(self.parameters, weight_decay=config.weight_decay, **shared)
+        else:
+            self.optimiser = torch.optim.Adam(self.parameters, **shared)
+        self.refused = torch.zeros((), device=device)
+        self.optimiser.found_inf = self.refused  # type: ignore[attr-defined]
+
+    def set_progress(self, progress: float) -> None:
+        """Move along the learning-rate schedule, 0..1 of the phase; outside any captured graph."""
+        c = self.config
+        if c.final_learning_rate is not None:
+            cosine = 0.5 + 0.5 * float(torch.cos(torch.tensor(torch.pi * progress)))
+            self.rate.fill_(c.final_learning_rate + (c.learning_rate - c.final_learning_rate) * cosine)
+
+    def step(self, loss: Tensor) -> Tensor:
+        """One step down; gives the gradient norm before clipping. `refused` then tells whether it was
+        taken."""
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        buffers = list(self.zclip.buffers())
+        before = [buffer.clone() for buffer in buffers]
+        norm = self.zclip.clip(self.parameters)
+        finite = norm.isfinite() & loss.detach().isfinite()
+        for buffer, old in zip(buffers, before):
+            buffer.copy_(torch.where(finite, buffer, old))
+        self.refused.copy_(~finite)
+        self.optimiser.step()
+        return norm
+
+    def state(self) -> dict:
+        """Averages, step counts, clipping statistics."""
+        moments = [self.optimiser.state.get(p, {}) for p in self.parameters]
+        return {
+            "moments": [dict(moment) for moment in moments],
+            "zclip": dict(self.zclip.named_buffers()),
+            "rate": self.rate,
+        }
+
+    def load_state(self, state: dict) -> None:
+        """Put back what `state` returned; before any graph is captured."""
+        for parameter, moment in zip(self.parameters, state["moments"], strict=True):
+            if moment:
+                placed = {name: value.to(parameter.device) for name, value in moment.items()}
+                self.optimiser.state[parameter] = placed
+        for name, buffer in self.zclip.named_buffers():
+            buffer.copy_(state["zclip"][name])
+        self.rate.copy_(state["rate"])

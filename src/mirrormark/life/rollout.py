@@ -1,0 +1,173 @@
+"""Worlds and mind make episodes. The same `Actor` moves the body in training, in exams and on the live
+page."""
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mirrormark.life.memory import Episodes
+from mirrormark.mind.mind import Mind
+from mirrormark.world.movement import Movement
+from mirrormark.world.worlds import EPISODE_CONTROL_STEPS, Worlds
+
+FRAMES_PER_EPISODE = EPISODE_CONTROL_STEPS + 1
+"""The reset's frame and one after each control step."""
+
+
+class Actor:
+    """Moves n bodies by the policy, acting on the posterior of the present frame (D10).
+
+    Its past is what dreams have: `imagination.context` frames, growing by up to `horizon` steps before it is
+    cut back to the context and taken in anew (most frames then cost one step of the sequence model, not a
+    refill). A policy that acts on the prior, as the public code's, keeps its window of exactly the context.
+    """
+
+    def __init__(self, mind: Mind, n: int, mode: Literal["sample", "mean"] = "sample") -> None:
+        if mode not in ("sample", "mean"):
+            raise ValueError(f"mode is {mode!r}: choose sample or mean.")
+        self.mind, self.n, self.mode = mind, n, mode
+        self.device = next(mind.dynamics.parameters()).device
+        imagination = mind.config.imagination
+        self._blind = mind.policy.config.acts_on == "prior"
+        self._past = imagination.context - 1
+        self._longest = self._past + (0 if self._blind else imagination.horizon)
+        self.begin()
+
+    def begin(self, seed: int = 0) -> None:
+        """A new episode: an empty past. Equal seeds draw equal action noise."""
+        self._random = torch.Generator(self.device).manual_seed(seed)
+        self._cache = self.mind.dynamics.init_cache(self.n, max(self._longest, 1))
+        self._position = 0
+        self._history: list[tuple[Tensor, Tensor]] = []
+        self.hidden = torch.zeros(self.n, self.mind.dynamics.width, device=self.device)
+        self.latent: Tensor | None = None
+
+    @torch.no_grad()
+    def act(self, observation: dict[str, Any]) -> np.ndarray:
+        """Actions (n, A) in [-1, 1] for what is seen now."""
+        return self.act_on(encode(self.mind, observation, sample=self.mode == "sample"))
+
+    @torch.no_grad()
+    def act_on(self, latent: Tensor) -> np.ndarray:
+        """The same for frames that are already encoded, (n, K)."""
+        self.latent = latent
+        believed = self._predicted() if self._blind and self._history else latent
+        choice = self.mind.policy(believed, self.hidden)
+        raw = choice.mean
+        if self.mode == "sample":
+            raw = raw + choice.std * torch.randn(raw.shape, generator=self._random, device=self.device)
+        action = raw.tanh()
+        self._remember(latent, action)
+        return action.float().cpu().numpy()
+
+    def _remember(self, latent: Tensor, action: Tensor) -> None:
+        """Move `hidden` on to the next frame."""
+        if not self._past:
+            return
+        self._history = [*self._history, (latent, action)][-self._past :]
+        dynamics = self.mind.dynamics
+        if self._position < self._longest:
+            hidden, self._cache = dynamics.step(latent, action, self._cache, self._position)
+            self._position += 1
+        else:
+            latents, actions = (torch.stack(parts, 1) for parts in zip(*self._history))
+            hiddens, self._cache = dynamics.prefill(latents, actions, self._cache)
+            hidden, self._position = hiddens[:, -1], self._past
+        self.hidden = hidden.float()
+
+    @property
+    @torch.no_grad()
+    def expected_free_energy(self) -> np.ndarray:
+        """G of the frame last acted on, (n,) nats."""
+        if self.latent is None:
+            raise ValueError("expected_free_energy is known after the first act() of an episode.")
+        return self.mind.expected_free_energy(self.latent).cpu().numpy()
+
+    def _predicted(self) -> Tensor:
+        """Parity with the public code (D10): a sample of the prediction, blind to the present frame."""
+        table = self.mind.dynamics.logits(self.hidden)
+        noise = torch.empty_like(table).exponential_(generator=self._random).clamp_min_(1e-30).log()
+        return (table - noise).argmax(-1)
+
+
+@torch.no_grad()
+def encode(mind: Mind, observation: dict[str, Any], sample: bool = True) -> Tensor:
+    """Latents (n, K) of a world's observation, on the mind's device."""
+    device = next(mind.dynamics.parameters()).device
+    return mind.encode(to_tensors(observation, device), sample).latent
+
+
+def to_tensors(observation: dict[str, Any], device: torch.device | str) -> dict[str, Tensor]:
+    """A world's observation on the mind's device; frames that a GPU eye made stay on the GPU."""
+    return {name: torch.as_tensor(value, device=device) for name, value in observation.items()}
+
+
+class Recipe(NamedTuple):
+    """How one lap's episodes are made: the first `random` worlds by everyday movement, the rest by the
+    policy."""
+
+    seeds: np.ndarray  # (n,) int64
+    marked: np.ndarray  # (n,) bool
+    random: int
+
+
+def recipe(n: int, lap: int, seed: int, policy_moves: bool, marked_share: float = 0.5) -> Recipe:
+    """Half random, half policy; `marked_share` of each marked; fresh seeds for every lap, from one tree
+    (D21)."""
+    seeds = np.random.default_rng((seed, lap, 0x6C6170)).integers(0, 2**62, n)
+    random = n - n // 2 if policy_moves else n
+    # The same share in both halves, spread evenly; odd numbers are evened out over neighbouring laps.
+    turn = np.concatenate([np.arange(random), np.arange(n - random)]) + lap
+    marked = np.floor((turn + 1) * marked_share) > np.floor(turn * marked_share)
+    return Recipe(seeds, marked, random)
+
+
+def gather(
+    worlds: Worlds, movement: Movement, plan: Recipe, actor: Actor | None, mind: Mind | None = None
+) -> Episodes:
+    """Whole episodes from reset to the last frame; worlds whose physics broke are left out.
+
+    actor: begun for the n - plan.random last worlds (None when there are none). mind: store its latents
+    instead of the observations (for a codec that is frozen).
+    """
+    n = worlds.n
+    observation, info = worlds.reset(seed=plan.seeds.tolist(), marked=plan.marked)
+    movement.begin(plan.seeds[: plan.random].tolist())
+    frames: list[dict[str, Tensor]] = []
+    actions = np.zeros((n, FRAMES_PER_EPISODE, worlds.actions), np.float32)
+    mark = np.zeros((n, FRAMES_PER_EPISODE), np.bool_)
+    whole = np.ones(n, np.bool_)
+    for t in range(FRAMES_PER_EPISODE):
+        latent = encode(mind, observation) if mind else None
+        # A copy: the eye may paint the next frame into the same memory.
+        frames.append(_copies(observation) if latent is None else {"latent": latent})
+        mark[:, t] = info["mark_present"]
+        if t == EPISODE_CONTROL_STEPS:
+            break
+        if plan.random:
+            actions[: plan.random, t] = movement.act(_part(observation, slice(None, plan.random)))
+        if actor:
+            rows = slice(plan.random, None)
+            seen = encode(actor.mind, _part(observation, rows)) if latent is None else latent[rows]
+            actions[rows, t] = actor.act_on(seen)
+        observation, _, _, _, info = worlds.step(actions[:, t])
+        whole &= ~info["unstable"]
+    kept = torch.from_numpy(np.flatnonzero(whole))
+    stacked = {name: torch.stack([frame[name] for frame in frames], 1) for name in frames[0]}
+    return Episodes(
+        observation={name: value[kept.to(value.device)] for name, value in stacked.items()},
+        action=torch.from_numpy(actions)[kept],
+        mark=torch.from_numpy(mark)[kept],
+        policy=(torch.arange(n) >= plan.random)[kept],
+        marked=torch.from_numpy(plan.marked)[kept],
+    )
+
+
+def _copies(observation: dict[str, Any]) -> dict[str, Tensor]:
+    return {name: torch.as_tensor(value).clone() for name, value in observation.items()}
+
+
+def _part(observation: dict[str, Any], rows: slice) -> dict[str, Any]:
+    return {name: value[rows] for name, value in observation.items()}

@@ -1,0 +1,89 @@
+"""The world that a mind grows up in, as configuration, and the mind that fits it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from gymnasium import spaces
+
+from mirrormark.mind.mind import Mind, MindConfig
+from mirrormark.mind.senses import SenseSpec
+from mirrormark.world.mark import MarkConfig
+from mirrormark.world.mirror import MirrorConfig
+from mirrormark.world.movement import Movement, MovementConfig
+from mirrormark.world.senses import ABLATION, DEFAULT_SENSES
+from mirrormark.world.worlds import Worlds
+
+
+@dataclass(frozen=True)
+class WorldSetup:
+    """Body, mirror, mark, movement and senses of one life."""
+
+    body: str = "infant"
+    """Which body (ours; the paper's is not public)."""
+    tone: str | None = None
+    """The body's passive tone by name; None takes its default (infant.md)."""
+    tone_scale: float = 1.0
+    """Factor on the tone's stiffness (ours)."""
+    mirror: MirrorConfig = field(default_factory=MirrorConfig)
+    """Where the mirror is and what it does."""
+    mark: MarkConfig = field(default_factory=MarkConfig)
+    """The mark's look, its sites and what takes it off."""
+    movement: MovementConfig = field(default_factory=MovementConfig)
+    """Everyday movement."""
+    senses: tuple[str, ...] = DEFAULT_SENSES
+    """What the agent senses; "cell" instead of "vision" is the symbolic eye, an ablation."""
+    threads: int | None = None
+    """Threads of the physics; None: one for each core."""
+
+    @property
+    def ablation(self) -> str | None:
+        """The words that every output of a symbolic-eye life carries, else None."""
+        return ABLATION if "cell" in self.senses else None
+
+    def worlds(
+        self,
+        n: int,
+        device: str = "cpu",
+        mirror: MirrorConfig | Sequence[MirrorConfig] | None = None,
+        mark: MarkConfig | None = None,
+        measure_view: bool = False,
+    ) -> Worlds:
+        """n such worlds; an exam may exchange mirror and mark."""
+        return Worlds(
+            self.body,
+            n,
+            mirror=mirror or self.mirror,
+            mark=mark or self.mark,
+            tone=self.tone,
+            tone_scale=self.tone_scale,
+            senses=self.senses,
+            device=device,
+            threads=self.threads,
+            measure_view=measure_view,
+        )
+
+
+def movement_of(setup: WorldSetup, worlds: Worlds) -> Movement:
+    """Everyday movement for these worlds."""
+    return Movement(setup.movement, worlds.actions)
+
+
+def senses_of(worlds: Worlds) -> dict[str, SenseSpec]:
+    """What the mind is told about the world's senses: kind and size, read off their spaces."""
+    specs = {}
+    for sense in worlds.senses:
+        space = sense.space()
+        assert isinstance(space, spaces.Box)
+        if space.dtype == np.uint8:
+            specs[sense.name] = SenseSpec("image", space.shape[0])
+        elif np.issubdtype(space.dtype, np.floating):
+            specs[sense.name] = SenseSpec("vector", space.shape[0])
+        else:
+            specs[sense.name] = SenseSpec("symbol", int(space.high.max()) + 1)
+    return specs
+
+
+def build_mind(config: MindConfig, worlds: Worlds) -> Mind:
+    """A new mind for these worlds, its weights drawn from torch's default random numbers."""
+    return Mind(config, senses_of(worlds), worlds.actions)
