@@ -10,16 +10,25 @@ import sys
 import tyro
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("mirrormark.show.demo:demo", "watch the infant before its mirror: a short film, no GPU, no OpenGL"),
+    "demo": (
+        "mirrormark.show.demo:demo",
+        "watch the infant before its mirror: a short film, no GPU, no OpenGL",
+    ),
     "train": ("mirrormark.life.commands:train", "let a mind grow up: train or resume a run"),
     "runs": ("mirrormark.life.commands:runs", "list runs and their state"),
     "exam": ("mirrormark.exam.commands:exam", "sit the mirror-mark exam with all its controls"),
     "report": ("mirrormark.show.commands:report", "write the report of an exam again from its tables"),
     "replay-nan": ("mirrormark.life.commands:replay_nan", "repeat a step that gave NaN, from its dump"),
     "bench world": ("mirrormark.world.bench:bench_world", "how fast the world runs here"),
-    "bench codec": ("mirrormark.life.bench:bench_codec", "train each codec for a while and compare what it sees"),
+    "bench codec": (
+        "mirrormark.life.bench:bench_codec",
+        "train each codec for a while and compare what it sees",
+    ),
     "bench learn": ("mirrormark.life.bench:bench_learn", "how fast one train step runs here"),
-    "bench chance": ("mirrormark.exam.chance:bench_chance", "how often everyday movement and the oracle remove a mark"),
+    "bench chance": (
+        "mirrormark.exam.chance:bench_chance",
+        "how often everyday movement and the oracle remove a mark",
+    ),
 }
 
 

@@ -166,5 +166,8 @@ def _library(scene: Scene) -> tuple[np.ndarray, np.ndarray, dict[int, tuple[np.n
         postures.append(posture)
         centres.append(_scratch(scene).geom_xpos[scene.hand_geom_ids].copy())
     data = _place(scene, rest)
-    frames = {s.body_id: (data.xpos[s.body_id].copy(), data.xmat[s.body_id].reshape(3, 3).copy()) for s in scene.surfaces}
+    frames = {
+        s.body_id: (data.xpos[s.body_id].copy(), data.xmat[s.body_id].reshape(3, 3).copy())
+        for s in scene.surfaces
+    }
     return np.array(postures), np.array(centres), frames

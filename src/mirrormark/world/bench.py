@@ -43,9 +43,16 @@ def bench_world(
             )
     first = _first_frame_s(body)
     print(f"gymnasium.make to first frame, new process, warm numba cache: {first:.2f} s")
-    print(f"(the paper's public environment: {REFERENCE_STEPS_PER_S:.0f} control steps/s a process, two cameras, software GL)")
+    print(
+        f"(the paper's public environment: {REFERENCE_STEPS_PER_S:.0f} control steps/s a process, two cameras, software GL)"
+    )
     if out is not None:
-        result = {"cores": os.cpu_count(), "first_frame_s": first, "reference": REFERENCE_STEPS_PER_S, "rows": rows}
+        result = {
+            "cores": os.cpu_count(),
+            "first_frame_s": first,
+            "reference": REFERENCE_STEPS_PER_S,
+            "rows": rows,
+        }
         out.write_text(json.dumps(result, indent=1) + "\n")
 
 

@@ -61,9 +61,7 @@ class MirrorMarkEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         super().reset(seed=seed)
         return _first(self.worlds.reset(None if seed is None else [seed], **_options(options)))
 
-    def step(
-        self, action: np.ndarray
-    ) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
+    def step(self, action: np.ndarray) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
         action = np.asarray(action, np.float32)
         if action.shape != (self.worlds.actions,):
             raise ValueError(f"action has shape {action.shape}; give ({self.worlds.actions},).")
@@ -87,7 +85,12 @@ class MirrorMarkVectorEnv(VectorEnv[dict[str, Any], np.ndarray, np.ndarray]):
     }
 
     def __init__(
-        self, num_envs: int = 1, *, mirror: MirrorConfig | str | None = None, render_mode: str | None = None, **world: Any
+        self,
+        num_envs: int = 1,
+        *,
+        mirror: MirrorConfig | str | None = None,
+        render_mode: str | None = None,
+        **world: Any,
     ) -> None:
         self.num_envs, self.render_mode = num_envs, render_mode
         self.worlds = Worlds(n=num_envs, mirror=_mirror(mirror), autoreset=True, **world)

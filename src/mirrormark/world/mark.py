@@ -61,10 +61,10 @@ class Site(NamedTuple):
     mat: np.ndarray  # (3,3) columns: two tangents and the outward normal
 
 
-def draw_site(scene: Scene, config: MarkConfig, rng: np.random.Generator, avoid: Site | None = None) -> Site:
-    """A site drawn evenly by area; with `avoid`, one so far away that no touch can count for both."""
+def draw_site(scene: Scene, config: MarkConfig, rng: np.random.Generator) -> Site:
+    """A site drawn evenly by area, or the one that the config names."""
     allowed = _allowed(scene, config)
-    if config.site_m is not None and avoid is None:
+    if config.site_m is not None:
         return _site_near(scene.surfaces[allowed[0]], allowed[0], np.asarray(config.site_m, float))
     size = np.stack([scene.surfaces[i].size_m for i in allowed])
     # Rejection sampling: `bound` is the largest stretch of area from unit sphere to ellipsoid.
@@ -77,7 +77,7 @@ def draw_site(scene: Scene, config: MarkConfig, rng: np.random.Generator, avoid:
         even = rng.random(_DRAWS) * bound[chosen] <= stretch
         for k in np.flatnonzero(even & _faces_forward(scene, config, allowed, chosen, direction)):
             site = _site_towards(scene.surfaces[allowed[chosen[k]]], allowed[chosen[k]], direction[k])
-            if _valid(scene, config, site, avoid):
+            if _valid(scene, config, site):
                 return site
     raise ValueError(
         "mark: no valid site was found; widen mark.forward_angle_rad, shrink mark.radius_m or name another"
@@ -125,17 +125,11 @@ def _site_near(surface: Surface, index: int, point: np.ndarray) -> Site:
     return _site_towards(surface, index, direction / length)
 
 
-def _valid(scene: Scene, config: MarkConfig, site: Site, avoid: Site | None) -> bool:
-    surface = scene.surfaces[site.surface]
-    if site.pos[2] < surface.min_z_m:
+def _valid(scene: Scene, config: MarkConfig, site: Site) -> bool:
+    if site.pos[2] < scene.surfaces[site.surface].min_z_m:
         return False
-    if site.body == scene.eye_body_id:
-        clearance = scene.body.eye_keepout_m + config.radius_m
-        if np.linalg.norm(site.pos - scene.eye_pos_m) < clearance:
-            return False
-    if avoid is not None and avoid.body == site.body:
-        return bool(np.linalg.norm(avoid.pos - site.pos) > 2.0 * (config.radius_m + config.reach_m))
-    return True
+    over_eye = scene.body.eye_keepout_m + config.radius_m
+    return site.body != scene.eye_body_id or bool(np.linalg.norm(site.pos - scene.eye_pos_m) >= over_eye)
 
 
 class Patches:

@@ -142,4 +142,3 @@ def own_eye(scene: Scene, width: int, height: int, device: str) -> Eye:
     """The body's own eye at a given resolution."""
     camera = Camera(scene.eye_body_id, scene.eye_pos_m, scene.eye_mat, scene.eye_fovy_rad)
     return Eye(scene.model, camera, width=width, height=height, device=device)
-

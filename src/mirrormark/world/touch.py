@@ -50,9 +50,7 @@ def _rim_distance(angle, centre, u, v, radius, size):
 def _inside_distance(centre, u, v, normal, radius, size):
     """Distance if the disc's inside is nearest; -1 if its rim is."""
     offset = centre[0] * normal[0] + centre[1] * normal[1] + centre[2] * normal[2]
-    extent = math.sqrt(
-        (size[0] * normal[0]) ** 2 + (size[1] * normal[1]) ** 2 + (size[2] * normal[2]) ** 2
-    )
+    extent = math.sqrt((size[0] * normal[0]) ** 2 + (size[1] * normal[1]) ** 2 + (size[2] * normal[2]) ** 2)
     if abs(offset) >= extent:  # the plane misses the ellipsoid: its extreme point is nearest to the plane
         sign = 1.0 if offset > 0 else -1.0
         du = dv = 0.0
@@ -125,7 +123,19 @@ def _surely_farther(xpos, xmat, hand_body, hand_pos, size, site_body, site_pos, 
 
 @njit(parallel=True, cache=True)
 def time_touches(
-    xpos, xmat, hand_body, hand_pos, hand_mat, hand_size, site_body, site_pos, site_mat, radius, reach, hold, held
+    xpos,
+    xmat,
+    hand_body,
+    hand_pos,
+    hand_mat,
+    hand_size,
+    site_body,
+    site_pos,
+    site_mat,
+    radius,
+    reach,
+    hold,
+    held,
 ):
     """Follow S physics steps of N worlds: xpos (N,S,nbody,3), xmat (N,S,nbody,3,3).
 

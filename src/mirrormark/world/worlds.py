@@ -156,9 +156,9 @@ class Worlds:
             seed, episode = self._seed[i], self._episode[i]
             torque[k] = stream(seed, episode, POSTURE).uniform(-1.0, 1.0, self.actions)
             self.patch.put(i, draw_site(self.scene, self.mark, stream(seed, episode, MARK)))
-            self.yoked.put(
-                i, draw_site(self.scene, self.mark, stream(seed, episode, YOKED), avoid=self.patch.site(i))
-            )
+            # Drawn like the mark and apart from it: the same chance of being touched by a body that sees no mark.
+            anywhere = replace(self.mark, site_m=None)
+            self.yoked.put(i, draw_site(self.scene, anywhere, stream(seed, episode, YOKED)))
         settled = self.physics.advance(self.physics.rest(len(index)), torque, SETTLE_SIM_STEPS)
         self.state[index] = settled[:, -1]
         self._t[index] = 0
@@ -260,7 +260,9 @@ class Worlds:
             "mark_mask": shown.mark_mask(self._measuring_eye),
         }
 
-    def render(self, world: int = 0, camera: str = "world", width: int = 480, height: int = 480) -> np.ndarray:
+    def render(
+        self, world: int = 0, camera: str = "world", width: int = 480, height: int = 480
+    ) -> np.ndarray:
         """A third person's picture (height, width, 3) of one world, by the same ray-caster: no OpenGL."""
         if not self._begun:
             raise ValueError("render came before reset; call reset first.")

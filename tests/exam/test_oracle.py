@@ -1,0 +1,33 @@
+"""The scripted reacher shows that the task can be done."""
+
+import numpy as np
+import pytest
+
+from mirrormark.exam.oracle import Oracle
+from mirrormark.world.mirror import MirrorConfig
+from mirrormark.world.worlds import Worlds
+
+
+@pytest.mark.parametrize("body", ["infant", "arm"])
+def test_the_oracle_removes_nearly_every_mark(body):
+    worlds = Worlds(body, 100, senses=("proprioception",))
+    worlds.reset(seed=0)
+    oracle = Oracle(worlds)
+    oracle.begin()
+    for _ in range(100):
+        info = worlds.step(oracle.act())[4]
+    assert info["mark_removed"].mean() >= 0.95
+    assert info["yoked_touched"].mean() < 0.5
+
+
+def test_the_oracle_needs_no_mirror():
+    """It is told the mark's place, so a covered mirror must not stop it: it cannot pass for seeing."""
+    worlds = Worlds("infant", 20, senses=("proprioception",), mirror=MirrorConfig(kind="covered"))
+    worlds.reset(seed=0)
+    oracle = Oracle(worlds)
+    oracle.begin()
+    for _ in range(100):
+        action = oracle.act()
+        assert (np.abs(action) <= 1).all()
+        info = worlds.step(action)[4]
+    assert info["mark_removed"].mean() >= 0.9

@@ -1,0 +1,268 @@
+"""Many worlds: determinism, conditions, marks, faults."""
+
+import hashlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mirrormark.exam.oracle import Oracle
+from mirrormark.world.mirror import MirrorConfig
+from mirrormark.world.senses import Sense
+from mirrormark.world.worlds import EPISODE_CONTROL_STEPS, Worlds
+
+
+def actions(worlds: Worlds, steps: int, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return rng.uniform(-1, 1, (steps, worlds.n, worlds.actions)).astype(np.float32)
+
+
+def fingerprint(seed: int) -> str:
+    worlds = Worlds("infant", 2)
+    digest = hashlib.sha256()
+    worlds.reset(seed=seed)
+    for action in actions(worlds, 4):
+        observation, *_ = worlds.step(action)
+        digest.update(observation["vision"].tobytes() + observation["proprioception"].tobytes())
+    return digest.hexdigest()
+
+
+def test_the_same_seed_gives_the_same_bytes_in_another_process():
+    code = "from tests.world.test_worlds import fingerprint; print(fingerprint(7))"
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert other.stdout.strip() == fingerprint(7)
+    assert fingerprint(8) != fingerprint(7)
+
+
+@pytest.mark.parametrize("body", ["infant", "arm"])
+def test_a_world_among_many_equals_a_world_alone(body):
+    many = Worlds(body, 5)
+    seen = [many.reset(seed=20)[0]]
+    plan = actions(many, 6)
+    infos = []
+    for action in plan:
+        observation, _, _, _, info = many.step(action)
+        seen.append(observation)
+        infos.append(info)
+    alone = Worlds(body, 1)
+    mine = [alone.reset(seed=[23])[0]]
+    for action, info in zip(plan, infos):
+        observation, _, _, _, own = alone.step(action[3:4])
+        mine.append(observation)
+        assert own["hand_mark_distance_m"][0] == info["hand_mark_distance_m"][3]
+    for many_obs, alone_obs in zip(seen, mine):
+        for name in many_obs:
+            assert np.array_equal(many_obs[name][3], alone_obs[name][0]), name
+
+
+def test_worlds_that_differ_in_the_mirror_share_their_physics():
+    kinds = ["present", "absent", "covered", "delayed"]
+    mirrors = [MirrorConfig(kind=k, delay_control_steps=3 if k == "delayed" else 0) for k in kinds]
+    worlds = Worlds("infant", 4, mirror=mirrors)
+    first, _ = worlds.reset(seed=[5] * 4)
+    for action in actions(worlds, 30):
+        observation, *_, info = worlds.step(np.repeat(action[:1], 4, axis=0))
+    assert (observation["proprioception"] == observation["proprioception"][0]).all()
+    assert (info["hand_mark_distance_m"] == info["hand_mark_distance_m"][0]).all()
+    frames = observation["vision"].astype(int)
+    assert all(np.abs(frames[0] - frames[k]).max() > 30 for k in (1, 2, 3))
+
+
+def test_the_delayed_mirror_shows_the_past():
+    delay = 4
+    late = Worlds("infant", 1, mirror=MirrorConfig(kind="delayed", delay_control_steps=delay))
+    live = Worlds("infant", 1)
+    late.reset(seed=[3])
+    live.reset(seed=[3])
+    past = [live.moment()]
+    for t, action in enumerate(actions(late, 12), start=1):
+        late.step(action)
+        live.step(action)
+        past.append(live.moment())
+        shown = late.moment()
+        assert np.array_equal(shown.mirror_xpos, past[max(0, t - delay)].xpos)
+        assert np.array_equal(shown.xpos, past[t].xpos)
+
+
+def test_a_removed_mark_leaves_a_delayed_mirror_late():
+    delay = 6
+    worlds = Worlds("infant", 1, mirror=MirrorConfig(kind="delayed", delay_control_steps=delay))
+    worlds.reset(seed=[0])
+    oracle = Oracle(worlds)
+    oracle.begin()
+    shown = []
+    for _ in range(EPISODE_CONTROL_STEPS):
+        info = worlds.step(oracle.act())[4]
+        shown.append((bool(info["mark_present"][0]), bool(worlds.moment().marks.shown_mirror[0])))
+    gone = [present for present, _ in shown].index(False)
+    vanished = [mirrored for _, mirrored in shown].index(False)
+    assert vanished == gone + delay
+
+
+@pytest.mark.parametrize("body", ["infant", "arm"])
+def test_the_own_mark_is_never_seen_directly(body):
+    """Without its mirror the eye gives the same picture whether the mark is on or off, in 2,000 states."""
+    worlds = Worlds(body, 250, mirror=MirrorConfig(kind="covered"))
+    for round_ in range(4):
+        worlds.reset(seed=1000 * round_)
+        for action in actions(worlds, 2, seed=round_):
+            worlds.step(np.sign(action))
+            pair = worlds.paired_frames()
+            assert np.array_equal(pair["with_mark"], pair["without_mark"])
+
+
+def test_in_the_mirror_the_mark_is_seen():
+    worlds = Worlds("infant", 64)
+    worlds.reset(seed=0)
+    pair = worlds.paired_frames()
+    assert (pair["mark_mask"].sum((1, 2)) >= 4).mean() > 0.7
+    different = np.abs(pair["with_mark"].astype(int) - pair["without_mark"]).max(-1) > 12
+    assert (different <= pair["mark_mask"]).mean() > 0.999
+
+
+def test_a_sham_mark_is_timed_and_not_seen():
+    real, sham = (Worlds("infant", 4) for _ in range(2))
+    real.reset(seed=0)
+    unseen, info = sham.reset(seed=0, sham=True)
+    bare, _ = Worlds("infant", 4).reset(seed=0, marked=False)
+    assert info["mark_present"].all()
+    assert np.array_equal(unseen["vision"], bare["vision"])
+    oracles = [Oracle(real), Oracle(sham)]
+    for oracle in oracles:
+        oracle.begin()
+    for _ in range(60):
+        a, b = (worlds.step(oracle.act())[4] for worlds, oracle in zip((real, sham), oracles))
+        assert np.array_equal(a["mark_removed"], b["mark_removed"])
+    assert a["mark_removed"].any()
+
+
+def test_removal_does_not_end_the_episode_and_reward_stays_zero():
+    worlds = Worlds("infant", 8)
+    worlds.reset(seed=0)
+    oracle = Oracle(worlds)
+    oracle.begin()
+    for t in range(EPISODE_CONTROL_STEPS):
+        _, reward, terminated, truncated, info = worlds.step(oracle.act())
+        assert (reward == 0).all() and not terminated.any()
+        assert truncated.all() == (t == EPISODE_CONTROL_STEPS - 1)
+    assert info["mark_removed"].all() and not info["mark_present"].any()
+
+
+def test_autoreset_begins_the_next_episode_in_the_same_step():
+    worlds = Worlds("infant", 2, senses=("proprioception",), autoreset=True)
+    worlds.reset(seed=0)
+    for action in actions(worlds, EPISODE_CONTROL_STEPS):
+        observation, _, _, truncated, info = worlds.step(action)
+    assert (
+        truncated.all()
+        and (info["t"] == 0).all()
+        and (info["final_info"]["t"] == EPISODE_CONTROL_STEPS).all()
+    )
+    assert not np.array_equal(observation["proprioception"], info["final_obs"]["proprioception"])
+    fresh = Worlds("infant", 2, senses=("proprioception",))
+    fresh.reset(seed=0)
+    following, _ = fresh.reset()
+    assert np.array_equal(observation["proprioception"], following["proprioception"])
+
+
+def test_unstable_physics_restarts_that_world_alone():
+    worlds, calm = (
+        Worlds("infant", 3, senses=("proprioception",)),
+        Worlds("infant", 3, senses=("proprioception",)),
+    )
+    worlds.reset(seed=0)
+    calm.reset(seed=0)
+    worlds.state[1, -1] = np.nan
+    action = actions(worlds, 1)[0]
+    with pytest.warns(RuntimeWarning, match="seed 1, episode 0, control step 1"):
+        observation, _, _, truncated, info = worlds.step(action)
+    expected, *_ = calm.step(action)
+    assert info["unstable"].tolist() == truncated.tolist() == [False, True, False]
+    assert np.isfinite(observation["proprioception"]).all()
+    for i in (0, 2):
+        assert np.array_equal(observation["proprioception"][i], expected["proprioception"][i])
+    worlds.step(action)
+
+
+@pytest.mark.parametrize(
+    ("bad", "sentence"),
+    [
+        (np.full((2, 12), np.nan, np.float32), "NaN"),
+        (np.full((2, 12), 1.5, np.float32), r"outside \[-1, 1\]"),
+        (np.zeros((2, 11), np.float32), r"give \(2, 12\)"),
+        (np.zeros(12, np.float32), r"give \(2, 12\)"),
+    ],
+)
+def test_a_bad_action_is_refused_and_the_world_goes_on(bad, sentence):
+    worlds = Worlds("infant", 2, senses=("proprioception",))
+    worlds.reset(seed=0)
+    before = worlds.state.copy()
+    with pytest.raises(ValueError, match=sentence):
+        worlds.step(bad)
+    assert np.array_equal(worlds.state, before)
+    worlds.step(np.zeros((2, 12), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"n": 0}, "n is 0"),
+        ({"body": "octopus"}, "octopus"),
+        ({"tone": "stiff"}, "stiff"),
+        ({"tone_scale": -1.0}, "tone_scale"),
+        ({"senses": ("smell",)}, "smell"),
+        ({"device": "tpu"}, "tpu"),
+        ({"n": 2, "mirror": [MirrorConfig()]}, "1 mirrors for 2 worlds"),
+        ({"n": 2, "mirror": [MirrorConfig(), MirrorConfig(distance_m=0.2)]}, "place or size"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        Worlds(**arguments)
+
+
+def test_step_before_reset_is_a_clear_mistake():
+    with pytest.raises(ValueError, match="reset first"):
+        Worlds("infant", 1).step(np.zeros((1, 12), np.float32))
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 2**31), st.floats(0, 2), st.sampled_from(["flexor", "neck", "limp"]))
+def test_senses_stay_in_their_spaces(seed, scale, tone):
+    worlds = Worlds("infant", 2, tone=tone, tone_scale=scale)
+    observation, _ = worlds.reset(seed=seed)
+    for action in actions(worlds, 5, seed):
+        for sense in worlds.senses:
+            assert all(sense.space().contains(observation[sense.name][i]) for i in range(2))
+        observation, *_ = worlds.step(np.sign(action))
+
+
+def test_a_sense_can_be_added_from_outside():
+    class Clock(Sense):
+        name = "clock"
+
+        def attach(self, scene, device):
+            self.joints = len(scene.joints)
+
+        def space(self):
+            raise AssertionError("not asked here")
+
+        def perceive(self, moment):
+            return np.full((len(moment.qpos), 1), self.joints)
+
+    observation, _ = Worlds("infant", 2, senses=("proprioception", Clock())).reset(seed=0)
+    assert observation["clock"].tolist() == [[12], [12]]
+
+
+def test_the_symbolic_eye_tells_where_and_nothing_when_unseen():
+    for kind, marked, expected in (
+        ("present", True, True),
+        ("present", False, False),
+        ("covered", True, False),
+    ):
+        worlds = Worlds("infant", 16, senses=("cell",), mirror=MirrorConfig(kind=kind))
+        cells = worlds.reset(seed=0, marked=marked)[0]["cell"][:, 0]
+        assert (cells < 225).any() == expected
