@@ -48,6 +48,7 @@ class Body:
 
     name: str
     title: str
+    """One word: the environment is mirrormark/<title>-v0."""
     joints: tuple[Joint, ...]
     """In the order of actions and of proprioception, with the default tone."""
     rest_pose_rad: tuple[float, ...]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from . import Body, Joint, MarkSurface, register
 from .primitives import geom, hinge, numbers
@@ -73,11 +74,11 @@ def with_tone(tone: str, scale: float) -> tuple[Joint, ...]:
 
 def mjcf(joints: Sequence[Joint]) -> str:
     by_name = {j.name: j for j in joints}
-    solid = {"cls": "solid", "contype": 1, "conaffinity": 6}
+    solid: dict[str, Any] = {"cls": "solid", "contype": 1, "conaffinity": 6}
     inner = solid | {"group": 3}
     pelvis = (0, 0, PELVIS_Z_M)
     skull = numbers((HEAD_CENTRE_M[0], 0, HEAD_CENTRE_M[2] - NECK_Z_M))
-    head = {"cls": "solid", "contype": 9, "conaffinity": 6}
+    head: dict[str, Any] = {"cls": "solid", "contype": 9, "conaffinity": 6}
     return f"""
     <body name="trunk">
       {geom("ellipsoid", CHEST_HALF_M, ONESIE, name="chest", pos=(0, 0, CHEST_Z_M), mass=CHEST_KG, **solid)}
@@ -103,8 +104,12 @@ def _arm(side: str, by_name: dict[str, Joint]) -> str:
     """The left arm's axes are the right's with x and z negated. The elbow's ball hides in the sleeve."""
     sign = 1.0 if side == "r" else -1.0
     elv, elev, rot, flexion, pro_sup = (by_name[f"{side}_{j.name}"] for j in ARM)
-    solid = {"cls": "solid", "contype": 2 if side == "r" else 4, "conaffinity": 5 if side == "r" else 3}
-    upper = {"cls": "solid", "contype": 0, "conaffinity": 8, "mass": UPPER_ARM_KG}
+    solid: dict[str, Any] = {
+        "cls": "solid",
+        "contype": 2 if side == "r" else 4,
+        "conaffinity": 5 if side == "r" else 3,
+    }
+    upper: dict[str, Any] = {"cls": "solid", "contype": 0, "conaffinity": 8, "mass": UPPER_ARM_KG}
     upper |= {"fromto": (0, 0, 0, 0, 0, -UPPER_ARM_M)}
     ball = solid | {"group": 3, "mass": 0}
     fore = solid | {"mass": FOREARM_KG, "fromto": (0, 0, -0.01, 0, 0, -FOREARM_M)}
