@@ -150,6 +150,7 @@ def poses(tree: Tree, qpos: NDArray[np.float64]) -> tuple[NDArray[np.float64], N
 
 def cuda_poses(tree: Tree) -> Callable[[Any, Any, Any], None]:
     """A function (qpos, xpos, xmat) on device arrays that fills the poses on the GPU."""
+    global cuda  # numba's CUDA simulator looks for it among a kernel's globals
     from numba import cuda
 
     pose_world = cuda.jit(device=True)(make_pose_world(cuda.jit(device=True)(turn)))

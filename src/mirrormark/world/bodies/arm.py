@@ -1,9 +1,9 @@
 """The arm: a desk robot with one eye and one six-joint arm, our own design from primitives.
 
 It gives the paper's robot setting: a fixed head and torso that carry the eye and the mark, and an arm mounted
-beside them that can reach every site and rests out of the eye's way. Head and torso are one MuJoCo body with the
-eye, so the own mark is seen only in the mirror. Sizes, damping and tone are ours, chosen so that it fits before
-the infant's mirror and moves on the infant's time scale.
+beside them that can reach every site and rests out of the eye's way. Head and torso are one MuJoCo body with
+the eye, so the own mark is seen only in the mirror. Sizes, damping and tone are ours, chosen so that it fits
+before the infant's mirror and moves on the infant's time scale.
 """
 
 from __future__ import annotations

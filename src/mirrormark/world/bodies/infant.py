@@ -75,7 +75,7 @@ def with_tone(tone: str, scale: float) -> tuple[Joint, ...]:
 def mjcf(joints: Sequence[Joint]) -> str:
     by_name = {j.name: j for j in joints}
     solid: dict[str, Any] = {"cls": "solid", "contype": 1, "conaffinity": 6}
-    inner = solid | {"group": 3}
+    inner: dict[str, Any] = solid | {"group": 3}
     pelvis = (0, 0, PELVIS_Z_M)
     skull = numbers((HEAD_CENTRE_M[0], 0, HEAD_CENTRE_M[2] - NECK_Z_M))
     head: dict[str, Any] = {"cls": "solid", "contype": 9, "conaffinity": 6}
@@ -111,7 +111,7 @@ def _arm(side: str, by_name: dict[str, Joint]) -> str:
     }
     upper: dict[str, Any] = {"cls": "solid", "contype": 0, "conaffinity": 8, "mass": UPPER_ARM_KG}
     upper |= {"fromto": (0, 0, 0, 0, 0, -UPPER_ARM_M)}
-    ball = solid | {"group": 3, "mass": 0}
+    ball: dict[str, Any] = solid | {"group": 3, "mass": 0}
     fore = solid | {"mass": FOREARM_KG, "fromto": (0, 0, -0.01, 0, 0, -FOREARM_M)}
     elbow, palm = (0, 0, -UPPER_ARM_M), (0, 0, -HAND_PAST_WRIST_M)
     return f"""
