@@ -1,6 +1,6 @@
 """The eye on a GPU: a thread for each primitive, then a thread for each pixel.
 
-numba-cuda compiles the scalar functions of `eye_rays` and `eye_place` that numba compiles for the CPU. It fuses
+numba-cuda compiles the scalar functions of `eye_rays` and `eye_place`, as numba does for the CPU. It fuses
 float32 arithmetic differently, so edge pixels may differ from the CPU's; the noise is the same.
 """
 
