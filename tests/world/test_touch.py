@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrormark.world.touch import hand_to_site, point_to_ellipsoid, time_touches
+from mirrormark.world.touch import PARALLEL_WORLDS, Hands, hand_to_site, point_to_ellipsoid, time_touches
 
 HAND = np.array([0.028, 0.016, 0.046])
 THIN_M = 1e-5
@@ -45,21 +45,16 @@ def test_point_distance_is_not_beaten_by_any_surface_point(x, y, z):
     assert (distance == 0) == (((np.array([x, y, z]) / HAND) ** 2).sum() <= 1)
 
 
-def _poses(distances_m: list[float]) -> tuple[np.ndarray, np.ndarray]:
-    """One world; body 1 is a ball-like hand, body 2 carries the site, a given gap away along x at each step."""
-    xpos = np.zeros((1, len(distances_m), 3, 3))
-    xpos[0, :, 2, 0] = 0.01 + np.array(distances_m)
-    return xpos, np.tile(np.eye(3), (1, len(distances_m), 3, 1, 1))
+BALL = Hands(np.array([1]), np.zeros((1, 3)), np.eye(3)[None], np.full((1, 3), 0.01))
+FACING = np.array([[[0.0, 0.0, -1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]])  # the disc looks along x
 
 
-def _touch(distances_m: list[float], held: np.ndarray, hold: int = 50) -> tuple[np.ndarray, np.ndarray]:
-    facing = np.array([[[0.0, 0.0, -1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]])  # the disc looks along x
-    return time_touches(
-        *_poses(distances_m),
-        np.array([1]), np.zeros((1, 3)), np.eye(3)[None], np.full((1, 3), 0.01),
-        np.array([2]), np.zeros((1, 3)), facing, np.array([1e-6]),
-        np.array([0.02]), np.array([hold]), held,
-    )  # fmt: skip
+def _touch(gaps_m: list[float], held: np.ndarray, reach_m: float = 0.02) -> tuple[np.ndarray, np.ndarray]:
+    """One world; body 1 is a ball for a hand, body 2 carries a tiny disc, a given gap away at each step."""
+    xpos = np.zeros((1, len(gaps_m), 3, 3))
+    xpos[0, :, 2, 0] = 0.01 + np.array(gaps_m)
+    xmat = np.tile(np.eye(3), (1, len(gaps_m), 3, 1, 1))
+    return time_touches(xpos, xmat, BALL, np.array([2]), np.zeros((1, 3)), FACING, 1e-6, reach_m, 50, held)
 
 
 def test_forty_nine_steps_do_not_remove_and_fifty_do():
@@ -81,17 +76,24 @@ def test_the_step_of_removal_is_exact_within_a_control_step():
 
 
 def test_reach_is_inclusive():
-    held = np.zeros(1, np.int64)
-    distance, _ = _touch([0.015], held)
-    assert distance[0, 0] == pytest.approx(0.015, abs=1e-9)
-    exact = float(distance[0, 0])
-    facing = np.array([[[0.0, 0.0, -1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]])
+    exact = float(_touch([0.015], np.zeros(1, np.int64))[0][0, 0])
+    assert exact == pytest.approx(0.015, abs=1e-9)
     for reach, expected in ((exact, 1), (exact - 1e-9, 0)):
         held = np.zeros(1, np.int64)
-        time_touches(
-            *_poses([0.015]),
-            np.array([1]), np.zeros((1, 3)), np.eye(3)[None], np.full((1, 3), 0.01),
-            np.array([2]), np.zeros((1, 3)), facing, np.array([1e-6]),
-            np.array([reach]), np.array([50]), held,
-        )  # fmt: skip
+        _touch([0.015], held, reach)
         assert held[0] == expected
+
+
+def test_threads_change_nothing():
+    rng = np.random.default_rng(0)
+    n = PARALLEL_WORLDS + 3
+    xpos = rng.normal(0, 0.05, (n, 5, 3, 3))
+    xmat = np.tile(np.eye(3), (n, 5, 3, 1, 1))
+    sites = np.full(n, 2), np.zeros((n, 3)), np.tile(FACING, (n, 1, 1))
+
+    def run(rows: slice) -> tuple[np.ndarray, np.ndarray]:
+        held = np.full(n, 48)[rows]
+        return time_touches(xpos[rows], xmat[rows], BALL, *(s[rows] for s in sites), 0.02, 0.02, 50, held)
+
+    for together, apart in zip(run(slice(None)), run(slice(0, 5))):
+        assert np.array_equal(together[:5], apart)

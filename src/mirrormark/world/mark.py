@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mirrormark.world.scene import Scene, Surface
-from mirrormark.world.touch import time_touches
+from mirrormark.world.touch import Hands, time_touches
 
 HALF_THICKNESS_M = 0.0015
 """Half the disc's height: it stands this far off the skin (prototype)."""
@@ -137,10 +137,7 @@ class Patches:
 
     def __init__(self, scene: Scene, config: MarkConfig, n: int) -> None:
         self.config = config
-        self._scene = scene
-        self._radius = np.full(n, config.radius_m)
-        self._reach = np.full(n, config.reach_m)
-        self._hold = np.full(n, config.hold_sim_steps)
+        self._hands = Hands(scene.hand_body_ids, scene.hand_pos_m, scene.hand_mat, scene.hand_size_m)
         self.surface = np.zeros(n, np.int64)
         self.body = np.zeros(n, np.int64)
         self.pos = np.zeros((n, 3))
@@ -164,26 +161,23 @@ class Patches:
         self.distance_m, _ = self._time(xpos[:, None], xmat[:, None], self.held_sim_steps.copy())
 
     def follow(self, xpos: np.ndarray, xmat: np.ndarray) -> None:
-        """Follow physics steps: xpos (n, S, nbody, 3), xmat (n, S, nbody, 3, 3). Once reached, always reached."""
+        """Follow physics steps: xpos (n, S, nbody, 3), xmat (n, S, nbody, 3, 3). Reached once is reached."""
         self.distance_m, when = self._time(xpos, xmat, self.held_sim_steps)
         now = (when > 0) & ~self.reached
         self.hand[now] = self.distance_m[now].argmin(1)
         self.reached |= now
 
     def _time(self, xpos: np.ndarray, xmat: np.ndarray, held: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        scene = self._scene
+        config = self.config
         return time_touches(
             xpos,
             xmat,
-            scene.hand_body_ids,
-            scene.hand_pos_m,
-            scene.hand_mat,
-            scene.hand_size_m,
+            self._hands,
             self.body,
             self.pos,
             self.mat,
-            self._radius,
-            self._reach,
-            self._hold,
+            config.radius_m,
+            config.reach_m,
+            config.hold_sim_steps,
             held,
         )
