@@ -19,11 +19,11 @@ TORQUE_LIMIT_NM = 1.0
 """As the infant's (paper, Table I)."""
 
 JOINTS = (
-    Joint("base_yaw", (-1.6, 1.6), damping=0.60, armature=0.010),
+    Joint("base_yaw", (-0.6, 1.6), damping=0.60, armature=0.010),
     Joint("shoulder_pitch", (-0.6, 1.9), damping=0.60, armature=0.010),
-    Joint("upper_roll", (-2.2, 2.2), damping=0.50, armature=0.008),
+    Joint("upper_roll", (-1.2, 1.6), damping=0.50, armature=0.008),
     Joint("elbow_pitch", (0.0, 2.6), damping=0.45, armature=0.006),
-    Joint("fore_roll", (-2.2, 2.2), damping=0.30, armature=0.004),
+    Joint("fore_roll", (-1.6, 1.6), damping=0.30, armature=0.004),
     Joint("wrist_pitch", (-1.6, 1.6), damping=0.25, armature=0.003),
 )
 """Damping in N·m·s/rad, armature in kg·m² (ours, after the infant's)."""
