@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mirrormark.mind.latent import LatentSpec
-from mirrormark.mind.senses import Observation, Senses, centred_image, lead_shape, of_kind
+from mirrormark.mind.senses import Observation, Senses, centred_image, lead_shape, of_kind, restore
 
 Prediction = dict[str, Tensor]
 
@@ -89,7 +89,7 @@ class Codec(nn.Module):
         lead = lead_shape(observation, self.senses)
         flat = {name: observation[name].reshape(-1, *sense.shape) for name, sense in self.senses.items()}
         code = self._encode(flat, sample)
-        return Code(*(part if part is None else part.unflatten(0, lead) for part in code))  # pyright: ignore[reportArgumentType]
+        return Code(*(part if part is None else restore(part, lead) for part in code))  # pyright: ignore[reportArgumentType]
 
     def decode(self, code: Tensor, observation: Observation | None = None) -> Prediction:
         """Latent (..., K) or straight-through one-hot (..., total) -> predicted senses, scaled as `targets`.
@@ -102,7 +102,7 @@ class Codec(nn.Module):
             lead_shape(observation, self.senses)
             seen = {name: observation[name].reshape(-1, *self.senses[name].shape) for name in self.vectors}
         prediction = self._decode(one_hot.reshape(-1, self.spec.total), seen)
-        return {name: value.unflatten(0, lead) for name, value in prediction.items()}
+        return {name: restore(value, lead) for name, value in prediction.items()}
 
     def decode_embedding(self, embedding: Tensor) -> Prediction:
         """D4: decoders fed with the mixer's embedding; only the categorical codec has one."""

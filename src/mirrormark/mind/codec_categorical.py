@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from mirrormark.mind.codec import Code, Codec, CodecConfig, Prediction
 from mirrormark.mind.latent import LatentSpec, draw
 from mirrormark.mind.numerics import full_precision
-from mirrormark.mind.senses import Senses, SenseSpec, centred_image
+from mirrormark.mind.senses import Senses, SenseSpec, centred_image, restore
 
 
 class ImageEncoder(nn.Module):
@@ -117,7 +117,7 @@ class CategoricalCodec(Codec):
         lead = one_hot.shape[:-1]
         flat = one_hot.detach().reshape(-1, self.spec.total)
         return {
-            name: self.decoders[name](self.inverse_mixers[name](flat).detach()).unflatten(0, lead)
+            name: restore(self.decoders[name](self.inverse_mixers[name](flat).detach()), lead)
             for name in self.senses
         }
 
@@ -125,4 +125,4 @@ class CategoricalCodec(Codec):
         """The public code's auxiliary path (D4): the stopped mixer embedding goes straight to the
         decoders."""
         lead, flat = embedding.shape[:-1], embedding.detach().reshape(-1, embedding.shape[-1])
-        return {name: self.decoders[name](flat).unflatten(0, lead) for name in self.senses}
+        return {name: restore(self.decoders[name](flat), lead) for name in self.senses}

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from mirrormark.mind.latent import LatentSpec, draw, pick
 from mirrormark.mind.numerics import full_precision
+from mirrormark.mind.senses import restore
 from mirrormark.mind.transformer import Activation, Block, Kernel, Norm
 
 Method = Literal["ancestral", "gibbs", "teacher_forced"]
@@ -64,7 +65,7 @@ class SelfPrior(nn.Module):
         """Every token's distribution given the tokens before it: (..., K) -> table (..., K, widest), fp32."""
         self.spec.check(latent)
         lead, latent = latent.shape[:-1], latent.reshape(-1, self.spec.K)
-        return self._predict(latent[:, :-1]).unflatten(0, lead)
+        return restore(self._predict(latent[:, :-1]), lead)
 
     def per_token_log_prob(self, latent: Tensor) -> Tensor:
         """log p̃(s^(k) | s^(<k)): (..., K) -> (..., K)."""
@@ -100,7 +101,7 @@ class SelfPrior(nn.Module):
         known = known.expand(latent.shape).reshape(flat.shape)
         if method == "teacher_forced":
             drawn = draw(self._predict(flat[:, :-1]), temperature)
-            return torch.where(known, flat, drawn).unflatten(0, lead)
+            return restore(torch.where(known, flat, drawn), lead)
         filled = flat.clone()
         for k in range(self.spec.K):
             drawn = draw(self._predict(filled[:, :k])[:, -1], temperature)
@@ -110,7 +111,7 @@ class SelfPrior(nn.Module):
                 self._gibbs_sweep(filled, known, temperature)
         elif method != "ancestral":
             raise ValueError(f"unknown method {method!r}: use ancestral, gibbs or teacher_forced")
-        return filled.unflatten(0, lead)
+        return restore(filled, lead)
 
     def _gibbs_sweep(self, latent: Tensor, known: Tensor, temperature: float) -> None:
         """Redraw each unknown token from p̃(s^(k) | all others), by scoring every class it could have; in

@@ -58,6 +58,11 @@ def lead_shape(observation: Observation, senses: Senses) -> torch.Size:
     return lead
 
 
+def restore(flat: Tensor, lead: torch.Size) -> Tensor:
+    """(N, ...) -> (*lead, ...); lead may be empty."""
+    return flat.reshape(lead + flat.shape[1:])
+
+
 def centred_image(image: Tensor) -> Tensor:
     """(..., S, S, 3) uint8 or float in [0, 1] -> float in [-.5, .5]."""
     return image.float() / 255 - 0.5 if image.dtype == torch.uint8 else image.float() - 0.5

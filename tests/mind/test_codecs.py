@@ -1,0 +1,180 @@
+import pytest
+import torch
+from tiny_minds import CODECS, FAST, PIXELS, SYMBOLS, observe, tiny_mind
+from torch import nn
+
+from mirrormark.mind.codec import CodecConfig
+from mirrormark.mind.codec_categorical import ImageDecoder, ImageEncoder
+from mirrormark.mind.codec_senses import SensesCodec
+from mirrormark.mind.losses import LossConfig
+from mirrormark.mind.mind import build_codec
+from mirrormark.mind.objective import codec_objective
+from mirrormark.mind.quantise import ScalarQuantiser, bin_centre, bin_index
+from mirrormark.mind.senses import SenseSpec
+
+PAPER = {"vision": SenseSpec("image", 64), "proprioception": SenseSpec("vector", 12)}
+
+
+@pytest.mark.parametrize("kind", CODECS)
+@pytest.mark.parametrize("lead", [(2,), (2, 3)])
+def test_shapes(kind, lead):
+    config, senses = CODECS[kind]
+    codec = build_codec(config, senses)
+    observation = observe(senses, *lead)
+    code = codec.encode(observation)
+    assert code.latent.shape == (*lead, codec.spec.K) and code.latent.dtype == torch.int64
+    assert torch.equal(code.straight_through.detach().round(), codec.spec.one_hot(code.latent))
+    assert (code.latent < torch.tensor(codec.spec.classes)).all()
+    for name, target in codec.targets(observation).items():
+        assert codec.decode(code.latent)[name].shape == target.shape
+    if code.logits is not None:
+        assert torch.allclose(code.logits.exp().sum(-1), torch.ones(*lead, codec.spec.K))
+
+
+@pytest.mark.parametrize("kind", ["categorical", "fsq flat", "fsq grid", "senses"])
+def test_a_third_sense_is_one_more_entry(kind):
+    senses = {**CODECS[kind][1], "touch": SenseSpec("vector", 4)}
+    mind = tiny_mind(kind, senses)
+    objective, code = codec_objective(mind, observe(senses, 2))
+    objective.loss.backward()
+    assert mind.decode(code.latent)["touch"].shape == (2, 4)
+
+
+def test_the_papers_sizes():
+    """Table II: 4 convolutions to 1024, mixer 1024, 32 variables of 32 classes."""
+    codec = build_codec(CodecConfig(), PAPER)
+    assert codec.spec.classes == (32,) * 32
+    assert codec.encoders["vision"](observe(PAPER, 2)["vision"]).shape == (2, 1024)
+    assert codec.encode(observe(PAPER, 2)).embedding.shape == (2, 1024)
+
+
+def test_edge_convolutions_are_exact_rewrites():
+    """Space-to-depth + 2×2 is a 4×4 stride 2 convolution; 3×3 + shuffle is a transposed 6×6 stride 2 one."""
+    encoder, image = ImageEncoder(2, 64), torch.rand(1, 64, 64, 3)
+    classic = nn.Conv2d(3, 2, 4, 2)
+    weight = encoder.first.weight.reshape(2, 3, 2, 2, 2, 2)  # out, rgb, row in block, column in block, ky, kx
+    classic.weight.data = weight.permute(0, 1, 4, 2, 5, 3).reshape(2, 3, 4, 4).detach().clone()
+    classic.bias.data = encoder.first.bias.detach().clone()
+    planes = (image - 0.5).permute(0, 3, 1, 2)
+    assert torch.allclose(classic(planes), encoder.first(nn.functional.pixel_unshuffle(planes, 2)), atol=1e-5)
+    decoder, features = ImageDecoder(2, 64), torch.randn(1, 2, 30, 30)
+    transposed = nn.ConvTranspose2d(2, 3, 6, 2, bias=False)
+    weight = decoder.last.weight.reshape(3, 2, 2, 2, 3, 3).flip(-1, -2)  # rgb, row, column, in, ky, kx
+    transposed.weight.data = weight.permute(3, 0, 4, 1, 5, 2).reshape(2, 3, 6, 6).detach().clone()
+    shuffled = nn.functional.pixel_shuffle(decoder.last(features) - decoder.last.bias.view(1, -1, 1, 1), 2)
+    assert torch.allclose(transposed(features), shuffled, atol=1e-5)
+
+
+def test_bins_round_trip():
+    angles = torch.rand(1000) * 2 - 1
+    assert (bin_centre(bin_index(angles, 32), 32) - angles).abs().max() <= 1 / 32 + 1e-6
+    assert bin_index(torch.tensor([-1.0, 1.0, -3.0, 3.0]), 32).tolist() == [0, 31, 0, 31]
+
+
+@pytest.mark.parametrize("levels", [(8, 4), (5, 5), (3,), (2, 3, 4)])
+def test_fsq_classes_are_all_reachable_and_decode_to_what_was_rounded(levels):
+    quantise = ScalarQuantiser(levels)
+    raw = torch.atanh(quantise.codebook.clamp(-0.999, 0.999)).unsqueeze(0)
+    index, one_hot, _ = quantise(raw)
+    assert index.flatten().tolist() == list(range(quantise.classes))
+    assert torch.allclose(quantise.scalars(one_hot), quantise.codebook.unsqueeze(0), atol=1e-5)
+
+
+def test_fsq_gradient_goes_straight_through_the_rounding():
+    quantise, raw = ScalarQuantiser((5, 4)), torch.randn(6, 3, 2, requires_grad=True)
+    _, one_hot, activation = quantise(raw)
+    weight = torch.randn(6, 3, 2)
+    got = torch.autograd.grad((quantise.scalars(one_hot) * weight).sum(), raw, retain_graph=True)[0]
+    expected = torch.autograd.grad((activation * weight).sum(), raw)[0]
+    assert torch.allclose(got, expected, atol=1e-5)
+
+
+def test_senses_puts_joints_first_and_reads_them_back():
+    codec = build_codec(*CODECS["senses"])
+    observation = observe(PIXELS, 5)
+    latent = codec.encode(observation).latent
+    assert codec.tokens["proprioception"] == slice(0, 3) and codec.tokens["vision"] == slice(3, codec.spec.K)
+    assert torch.equal(latent[:, :3], bin_index(observation["proprioception"], 6))
+    felt = codec.decode(latent)["proprioception"]
+    assert (felt - observation["proprioception"]).abs().max() <= 1 / 6 + 1e-6
+
+
+@pytest.mark.parametrize("sees", ["angles", "bins", "nothing"])
+def test_what_the_vision_decoder_sees(sees):
+    torch.manual_seed(0)
+    codec = build_codec(CodecConfig(kind="senses", bins=6, decoder_sees=sees, **FAST), PIXELS)
+    nn.init.normal_(codec.image_decoder.last.weight)
+    latent = codec.encode(observe(PIXELS, 1)).latent
+    centre = codec.decode(latent)["proprioception"]
+    inside = {**observe(PIXELS, 1), "proprioception": centre + 0.1}  # same bin, other angle
+    assert codec.encode(inside).latent[0, :3].tolist() == latent[0, :3].tolist()
+    blind = codec.decode(latent)["vision"]
+    assert torch.equal(codec.decode(latent, inside)["vision"], blind) == (sees != "angles")
+    moved = latent.clone()
+    moved[:, 0] = (moved[:, 0] + 3) % 6
+    assert torch.equal(codec.decode(moved)["vision"], blind) == (sees == "nothing")
+
+
+def test_quiet_tokens_fall_silent_and_speak_where_posture_does_not_tell():
+    """Frames are painted by the angle alone, but for a rare patch: tokens keep still and tell the patch."""
+    torch.manual_seed(0)
+    senses = {"vision": SenseSpec("image", 16), "proprioception": SenseSpec("vector", 1)}
+    config = CodecConfig(kind="senses", levels=(5,), tokens_per_cell=1, channels=8, posture_width=32, bins=8)
+    mind = tiny_mind("senses", senses, codec=config, losses=LossConfig(quiet=0.2))
+    codec = mind.codec
+    assert isinstance(codec, SensesCodec)
+    angle = torch.rand(512, 1) * 2 - 1
+    shade = (0.5 + 0.3 * angle)[:, None, None].expand(-1, 16, 16, 3)
+    plain = {"vision": shade.clone(), "proprioception": angle}
+    patched = {"vision": shade.clone(), "proprioception": angle}
+    patched["vision"][:, 4:8, 8:12] = 1.0
+    data = {k: torch.cat((plain[k][:384], patched[k][384:])) for k in plain}
+    optimiser = torch.optim.Adam(codec.parameters(), 3e-3)
+    for _ in range(150):
+        chosen = torch.randint(512, (64,))
+        objective, _ = codec_objective(mind, {k: v[chosen] for k, v in data.items()})
+        optimiser.zero_grad()
+        objective.loss.backward()
+        optimiser.step()
+    vision = codec.tokens["vision"]
+    silent = codec.encode(plain).latent[:, vision] == codec.silent_token
+    assert silent.float().mean() > 0.95
+    told = codec.encode(patched).latent[:, vision] != codec.encode(plain).latent[:, vision]
+    assert told.float().sum(-1).mean() >= 0.9
+    assert told[:, 6].float().mean() > 0.9, "the patch lies in cell (1, 2) of the 4×4 grid"
+
+
+@pytest.mark.parametrize(
+    ("config", "senses", "sentence"),
+    [
+        (CodecConfig(kind="symbolic"), PIXELS, "cannot see images"),
+        (CodecConfig(), SYMBOLS, "cannot read symbols"),
+        (CodecConfig(), PIXELS, "64×64"),
+        (CodecConfig(channels=2), PAPER, "codec.embedding"),
+        (CodecConfig(kind="senses", grid=3), PIXELS, "codec.grid"),
+        (CodecConfig(kind="senses", levels=(1,)), PIXELS, "codec.levels"),
+        (CodecConfig(kind="fsq"), SYMBOLS, "exactly one image"),
+        (CodecConfig(kind="ear"), PIXELS, "unknown codec.kind"),  # type: ignore[arg-type]
+        (CodecConfig(), {}, "at least one sense"),
+    ],
+)
+def test_clear_sentences_for_impossible_codecs(config, senses, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        build_codec(config, senses)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"vision": torch.zeros(2, 16, 16, 4)}, "must end in"),
+        ({"vision": torch.zeros(2, 16, 16, 3, dtype=torch.int64)}, "wrong dtype"),
+        ({"proprioception": torch.zeros(3, 3)}, "leading axes"),
+        ({"proprioception": torch.zeros(2, 3, dtype=torch.int64)}, "wrong dtype"),
+        ({"proprioception": None}, "lacks the senses"),
+    ],
+)
+def test_clear_sentences_for_impossible_observations(change, sentence):
+    codec = build_codec(*CODECS["senses"])
+    observation = {k: v for k, v in {**observe(PIXELS, 2), **change}.items() if v is not None}
+    with pytest.raises(ValueError, match=sentence):
+        codec.encode(observation)

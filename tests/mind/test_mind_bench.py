@@ -1,0 +1,49 @@
+import pytest
+import torch
+from tiny_minds import CODECS, PIXELS, observe
+
+from mirrormark.mind.bench import BenchConfig, classes_in_use, compare, learning_rate, mark_recovery, table
+
+
+def test_mark_recovery_counts_only_the_pixels_that_the_mark_changes():
+    unmarked = torch.zeros(2, 8, 8, 3)
+    marked = unmarked.clone()
+    marked[:, 2:4, 2:4, 0] = 1.0
+    assert mark_recovery(marked, marked, unmarked) == 1
+    assert mark_recovery(unmarked, marked, unmarked) == 0
+    elsewhere = marked.clone()
+    elsewhere[:, 6:] = 5.0
+    assert mark_recovery(elsewhere, marked, unmarked) == 1
+    half = (marked + unmarked) / 2
+    assert mark_recovery(half, marked, unmarked) == pytest.approx(0.75)
+
+
+def test_classes_in_use():
+    assert classes_in_use(torch.tensor([[0, 1], [0, 2], [0, 3]]), 5) == 2
+
+
+def test_learning_rate_rises_then_falls_to_its_end():
+    config = BenchConfig(steps=100)
+    rates = [learning_rate(step, config) for step in range(100)]
+    assert max(rates) == rates[2] == config.learning_rate and rates[0] < rates[1]
+    assert rates[99] == pytest.approx(config.final_rate, rel=0.05)
+
+
+def test_every_contender_gets_better_with_training():
+    contenders = {name: CODECS[name][0] for name in ("fsq grid", "senses")}
+    frames = observe(PIXELS, 64)
+    frames["vision"] = (frames["vision"] // 16 + 200).to(
+        torch.uint8
+    )  # bright frames: the mean can be learned
+    marked = {**frames, "vision": frames["vision"].clone()}
+    marked["vision"][:, 3:6, 3:6] = 0
+    runs = {
+        steps: compare(
+            PIXELS, frames, marked, frames, BenchConfig(steps=steps, batch=16, learning_rate=1e-2), contenders
+        )
+        for steps in (1, 40)
+    }
+    for name in contenders:
+        assert runs[40][name].frame_error < 0.5 * runs[1][name].frame_error
+    text = table(runs[40])
+    assert text.count("\n") == 3 and "mark_recovery" in text and "| senses |" in text

@@ -1,0 +1,202 @@
+"""What each loss reaches, what is dreamed gets better, and nothing waits for the GPU."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from tiny_minds import ACTIONS, CODECS, observe, random_latent, tiny_mind
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from mirrormark.mind import objective as O
+from mirrormark.mind.dream import Dream
+from mirrormark.mind.losses import LossConfig
+from mirrormark.mind.mind import ImaginationConfig, Mind
+from mirrormark.mind.numerics import ZClip
+
+CATEGORICAL = ("encoders", "mixer", "posterior", "inverse_mixers", "decoders")
+PARTS = (*(f"codec.{part}" for part in CATEGORICAL), "dynamics", "self_prior", "policy", "value", "ema")
+
+
+def reached(mind: Mind, loss: torch.Tensor) -> set[str]:
+    """The parts whose parameters get a gradient that is not zero."""
+    mind.zero_grad(set_to_none=True)
+    loss.backward()
+    got = {n for n, p in mind.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0}
+    return {part for part in PARTS if any(name.startswith(part + ".") for name in got)}
+
+
+def batch(mind: Mind):
+    return observe(mind.codec.senses, 2, 5), torch.rand(2, 5, ACTIONS) * 2 - 1
+
+
+def losses_of(mind: Mind) -> dict[str, torch.Tensor]:
+    observation, action = batch(mind)
+    code = mind.encode(observation)
+    targets = mind.codec.targets(observation)
+    posterior, through = code.logits, code.straight_through
+    prior = mind.dynamics.logits(mind.dynamics(through[:, :-1], action[:, :-1]))
+    stopped = mind.dynamics.logits(mind.dynamics(through[:, :-1].detach(), action[:, :-1]))
+    policy, value = O.behaviour_objective(mind, mind.dream(code.latent[:, :4], action[:, :3]))
+
+    def error(prediction):
+        return sum(O._reconstruction(mind, prediction, targets, "").values())
+
+    return {
+        "reconstruction": error(mind.codec.decode(through)),
+        "auxiliary latent": error(mind.codec.decode_stopped(through)),
+        "auxiliary embedding": error(mind.codec.decode_embedding(code.embedding)),
+        "dynamics": O.L.dynamics_loss(posterior[:, 1:], prior, 0.0),
+        "dynamics, latents stopped": O.L.dynamics_loss(posterior[:, 1:], stopped, 0.0),
+        "representation": O.L.representation_loss(posterior[:, 1:], stopped, 0.0),
+        "self_prior": O.self_prior_objective(mind, code.latent).loss,
+        "policy": policy.loss,
+        "value": value.loss,
+    }
+
+
+ENCODER = {"codec.encoders", "codec.mixer", "codec.posterior"}
+TABLE = {
+    "reconstruction": ENCODER | {"codec.inverse_mixers", "codec.decoders"},
+    "auxiliary latent": {"codec.decoders"},
+    "auxiliary embedding": {"codec.decoders"},
+    "dynamics": ENCODER | {"dynamics"},
+    "dynamics, latents stopped": {"dynamics"},
+    "representation": ENCODER,
+    "self_prior": {"self_prior"},
+    "policy": {"policy"},
+    "value": {"value"},
+}
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_which_parameters_get_gradient_from_which_loss(name):
+    mind = tiny_mind("categorical")
+    with torch.no_grad():  # a value that starts at zero would block its own gradient
+        for module in (mind.value, mind.ema.value):
+            module.head.weight.normal_()
+    assert reached(mind, losses_of(mind)[name]) == TABLE[name]
+
+
+@pytest.mark.parametrize("kind", CODECS)
+def test_one_whole_step_for_every_codec(kind):
+    mind = tiny_mind(kind)
+    observation, action = batch(mind)
+    world, code = O.world_objective(mind, observation, action)
+    prior = O.self_prior_objective(mind, code.latent)
+    policy, value = O.behaviour_objective(mind, mind.dream(code.latent[:, :4], action[:, :3]))
+    for part in (world, prior, policy, value):
+        part.loss.backward()
+        assert part.loss.isfinite() and all(metric.isfinite() for metric in part.metrics.values())
+    assert ("representation" in world.metrics) == (kind == "categorical")
+    silent = [n for n, p in mind.named_parameters() if p.requires_grad and p.grad is None]
+    assert not silent, f"no gradient reached {silent}"
+
+
+def test_world_loss_is_the_weighted_sum():
+    """E8 with the paper's weights, term by term."""
+    mind = tiny_mind("categorical")
+    observation, action = batch(mind)
+    world, _ = O.world_objective(mind, observation, action)
+    weight = {"dynamics": 0.5, "representation": 0.1}
+    errors = {"vision", "proprioception", "auxiliary_vision", "auxiliary_proprioception"}
+    assert set(world.metrics) == errors | {"dynamics", "representation"}
+    expected = sum(weight.get(name, 1.0) * value for name, value in world.metrics.items())
+    assert torch.isclose(world.loss, expected)
+    quiet = tiny_mind("categorical", losses=LossConfig(decoder="off"))
+    assert not any(
+        name.startswith("auxiliary") for name in O.world_objective(quiet, observation, action)[0].metrics
+    )
+
+
+def test_the_world_is_learned_on_the_present_and_judged_on_the_future():
+    """Frame t+1 is predicted from 0..t: the last action plays no part, the last latent does."""
+    mind = tiny_mind()
+    latent, action = random_latent(mind, 2, 5), torch.rand(2, 5, ACTIONS)
+    before = O.dynamics_objective(mind, latent, action).loss
+    action[:, -1] = -1
+    assert torch.equal(before, O.dynamics_objective(mind, latent, action).loss)
+    latent[:, -1] = (latent[:, -1] + 1) % torch.tensor(mind.spec.classes)
+    assert not torch.equal(before, O.dynamics_objective(mind, latent, action).loss)
+
+
+def test_centred_cost_keeps_values_near_zero():
+    """D11: uncentred, the return is G/(1−γ)-like; centred, its mean is near zero."""
+    returns = {}
+    for centre in (False, True):
+        mind = tiny_mind(imagination=ImaginationConfig(horizon=5, context=4, centre_cost=centre))
+        O.behaviour_objective(mind, mind.dream(random_latent(mind, 64, 4), torch.rand(64, 3, ACTIONS)))
+        returns[centre] = mind.return_range.ends.mean().abs()
+    assert returns[True] < 0.2 * returns[False]
+
+
+def test_a_policy_trained_on_a_toy_dream_lowers_G():
+    """D1, end to end: latents follow the action's sign, the self-prior knows one, the policy goes there."""
+    mind = tiny_mind(imagination=ImaginationConfig(horizon=3, context=1, discount=0.9))
+    spec, familiar = mind.spec, torch.zeros(mind.spec.K, dtype=torch.int64)
+    strange = torch.ones_like(familiar)
+    optimiser = torch.optim.Adam(mind.self_prior.parameters(), 1e-2)
+    for _ in range(30):
+        loss = -mind.self_prior.log_prob(familiar.unsqueeze(0)).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    assert mind.expected_free_energy(strange) > mind.expected_free_energy(familiar) + 5
+    policy_descent = torch.optim.Adam(mind.policy.parameters(), 1e-2)
+    value_descent = torch.optim.Adam(mind.value.parameters(), 1e-2)
+
+    def toy_dream(n: int = 64) -> Dream:
+        latents, actions = [strange.expand(n, -1)], []
+        hidden = torch.zeros(n, 4, 16)
+        for _ in range(3):
+            with torch.no_grad():
+                actions.append(mind.policy(latents[-1], hidden[:, 0]).sample())
+            good = (actions[-1][:, :1] > 0).expand(-1, spec.K)
+            latents.append(torch.where(good, familiar, strange))
+        return Dream(torch.stack(latents, 1), hidden, torch.stack(actions, 1))
+
+    def mean_cost() -> float:
+        return mind.expected_free_energy(toy_dream(256).latent[:, 1:]).mean().item()
+
+    before = mean_cost()
+    for _ in range(60):
+        policy, value = O.behaviour_objective(mind, toy_dream())
+        for part, descent in ((policy, policy_descent), (value, value_descent)):
+            descent.zero_grad()
+            part.loss.backward()
+            descent.step()
+        mind.update_ema()
+    assert mean_cost() < before - 2
+
+
+class NoHostSync(TorchDispatchMode):
+    """Fails on operations that would make the CPU wait for the GPU or break a graph capture."""
+
+    FORBIDDEN = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "aten.item", "equal.default")
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        assert not any(name in str(func) for name in self.FORBIDDEN), f"{func} waits for the GPU"
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("kind", CODECS)
+def test_a_train_step_never_waits_for_the_device(kind):
+    mind, clip = tiny_mind(kind), ZClip()
+    observation, action = batch(mind)
+    with NoHostSync():
+        world, code = O.world_objective(mind, observation, action)
+        prior = O.self_prior_objective(mind, code.latent)
+        policy, value = O.behaviour_objective(mind, mind.dream(code.latent[:, :4], action[:, :3]))
+        for part in (world, prior, policy, value):
+            part.loss.backward()
+        clip.clip(mind.parameters())
+        mind.update_ema()
+
+
+def test_the_guard_itself_can_fail():
+    with pytest.raises(AssertionError, match="waits"), NoHostSync():
+        torch.ones(2).sum().item()
+
+
+def test_dreams_that_do_not_fit_say_so():
+    with pytest.raises(ValueError, match="does not fit"):
+        tiny_mind(imagination=replace(ImaginationConfig(), horizon=16, context=8))

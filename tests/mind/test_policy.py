@@ -1,0 +1,65 @@
+import pytest
+import torch
+from tiny_minds import ACTIONS, random_latent, tiny_mind
+from torch.distributions import Normal, TanhTransform, TransformedDistribution
+
+from mirrormark.mind.policy import PolicyConfig, TanhNormal
+
+
+def test_log_prob_against_torch_distributions():
+    normal = TanhNormal(torch.randn(5, 3).double(), torch.rand(5, 3).double() + 0.1)
+    raw = normal.sample()
+    theirs = TransformedDistribution(Normal(*normal), TanhTransform()).log_prob(raw.tanh()).sum(-1)
+    assert torch.allclose(normal.log_prob(raw), theirs, atol=1e-6)
+
+
+def test_entropy_is_the_mean_surprise_and_moves_with_the_spread():
+    normal = TanhNormal(torch.zeros(50_000, 1), torch.full((50_000, 1), 0.7, requires_grad=True))
+    surprise = -normal.log_prob(normal.sample()).mean()
+    assert torch.isclose(normal.entropy().mean(), surprise, atol=0.02)
+    normal.entropy().sum().backward()
+    assert normal.std.grad is not None and normal.std.grad.mean() > 0
+
+
+def test_extreme_actions_stay_finite():
+    normal = TanhNormal(torch.tensor([[50.0, -50.0]]), torch.tensor([[0.1, 1.0]]))
+    assert normal.log_prob(torch.tensor([[50.0, -50.0]])).isfinite().all()
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+def test_bounded_mean(bounded):
+    """D20: with tanh before the tanh normal the mode stays within ±.76."""
+    mind = tiny_mind(policy=PolicyConfig(hidden=16, bounded_mean=bounded))
+    with torch.no_grad():
+        mind.policy.head.bias.fill_(50.0)
+    mode = mind.policy(random_latent(mind, 4), torch.zeros(4, 16)).mean.tanh()
+    assert (mode.abs() < 0.77).all() == bounded
+
+
+def test_value_starts_at_zero_and_has_the_papers_shape():
+    mind = tiny_mind()
+    latent, hidden = random_latent(mind, 4, 2), torch.randn(4, 2, 16)
+    assert torch.allclose(mind.value(latent, hidden), torch.zeros(4, 2), atol=1e-4)
+    assert mind.value.logits(latent, hidden).shape == (4, 2, 21)
+
+
+def test_act():
+    mind = tiny_mind()
+    latent, action = random_latent(mind, 6, 7), torch.rand(6, 6, ACTIONS)
+    mean = mind.act(latent, action, mode="mean")
+    assert mean.shape == (6, ACTIONS) and mean.abs().max() <= 1
+    assert torch.equal(mean, mind.act(latent[:, -4:], action[:, -3:], mode="mean")), "context is cut to 4"
+    latent[:, -1] = random_latent(mind, 6)
+    assert not torch.equal(mean, mind.act(latent, action, mode="mean")), "the present frame matters"
+    assert mind.act(latent[:, -1:], action[:, :0]).shape == (6, ACTIONS), "no past: hidden is zero"
+
+
+def test_blind_policy_does_not_see_the_present_frame():
+    """D10, parity flag: it acts on a prediction."""
+    mind = tiny_mind(policy=PolicyConfig(hidden=16, acts_on="prior"))
+    latent, action = random_latent(mind, 6, 4), torch.rand(6, 3, ACTIONS)
+    torch.manual_seed(1)
+    before = mind.act(latent, action, mode="mean")
+    latent[:, -1] = random_latent(mind, 6)
+    torch.manual_seed(1)
+    assert torch.equal(before, mind.act(latent, action, mode="mean"))
