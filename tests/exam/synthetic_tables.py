@@ -57,14 +57,14 @@ def _run(rng, condition, seed, world, rate, minded, fall_nats, drift_nats):
         "exam_seed": world,
         "episode": 0,
     }
-    t_s = 0.05 * np.arange(1, CONTROL_STEPS + 1)
+    t_s = (0.05 * np.arange(CONTROL_STEPS)).round(6)
     near = 0.01 if removed else 0.07
     reach_by_s = removed_s - 0.5 if removed else 2.0
     distance = (
         near + (0.12 - near) * np.clip(1 - t_s / max(reach_by_s, 0.1), 0, 1) + 0.002 * rng.random(t_s.size)
     )
     noise = rng.normal(0, 2.0, t_s.size)
-    g = 80 - fall_nats * (t_s > removed_s) - drift_nats * t_s / t_s[-1] + noise if minded else np.nan
+    g = 80 - fall_nats * (t_s >= removed_s) - drift_nats * t_s / t_s[-1] + noise if minded else np.nan
     hand = {"left": "left", "right": "right"}.get(side, "right")
     row = keys | {
         "tone": "flexor",
@@ -79,7 +79,7 @@ def _run(rng, condition, seed, world, rate, minded, fall_nats, drift_nats):
         "mark_px_start": int(rng.integers(0, 25)) if minded else -1,
         "yoked_touched": bool(rng.random() < 0.1),
     }
-    seen = np.where(t_s > removed_s, 0.0, 15.0) if minded else np.nan
+    seen = np.where(t_s >= removed_s, 0.0, 15.0) if minded else np.nan
     curve = pd.DataFrame(keys, index=range(CONTROL_STEPS)).assign(
         t_s=t_s,
         distance_m=distance,

@@ -86,7 +86,7 @@ def test_first_touch_is_censored_where_no_hand_came():
     episodes, steps = make({"mirror": 0.5})
     touched = runs.first_touch(steps, reach_m=0.02)
     assert touched["touched"].sum() == episodes["removed"].sum()
-    assert (touched.loc[~touched["touched"], "time_s"] == 5.0).all()
+    assert (touched.loc[~touched["touched"], "time_s"] == 4.95).all()
     curve = runs.first_touch_curve(steps, 0.02)
     assert curve.share[-1] == pytest.approx(1 - episodes["removed"].mean())
 

@@ -51,7 +51,7 @@ def pairs(episodes: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
         )
         for run in runs[runs["removed"]].itertuples():
             curve = curves.loc[(run.exam_seed, run.episode)].to_numpy(dtype=float)
-            after = time_s > float(run.removed_s)  # type: ignore[arg-type]
+            after = time_s >= run.removed_s
             if min(after.sum(), (~after).sum()) < MIN_SIDE_CONTROL_STEPS:
                 continue
             control = (kept[:, after].mean(1) - kept[:, ~after].mean(1)).mean() if len(kept) else np.nan

@@ -9,9 +9,11 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from mirrormark.world.bodies import Body
+from mirrormark.life.setup import WorldSetup
+from mirrormark.world.bodies import get as get_body
 from mirrormark.world.mark import MarkConfig
 from mirrormark.world.mirror import MirrorConfig
+from mirrormark.world.worlds import Worlds
 
 Player = Literal["mind", "untrained", "iid", "everyday", "oracle"]
 Role = Literal["exam", "negative", "reported"]
@@ -46,13 +48,13 @@ class Condition:
         """Run once for each checkpoint; else once for the body."""
         return self.player in ("mind", "untrained")
 
-    def mirror_config(self) -> MirrorConfig:
-        return replace(self.mirror, distance_m=self.mirror.distance_m + self.distance_change_m)
-
-    def mark_config(self, body: Body) -> MarkConfig:
-        if not self.beside_head:
-            return self.mark
-        return replace(self.mark, surface=body.mark_surfaces[0].geom, site_m=(0.0, 10.0, 0.0))
+    def worlds(self, setup: WorldSetup, n: int) -> Worlds:
+        """n worlds of this condition, with the body, tone and senses of a life."""
+        mirror = replace(self.mirror, distance_m=self.mirror.distance_m + self.distance_change_m)
+        mark = self.mark
+        if self.beside_head:
+            mark = replace(mark, surface=get_body(setup.body).mark_surfaces[0].geom, site_m=(0.0, 10.0, 0.0))
+        return setup.worlds(n, mirror=mirror, mark=mark)
 
 
 EXAM = "mirror"

@@ -67,14 +67,14 @@ def failures(
     rule = rule or FailureRule()
     failed = episodes.loc[~episodes["removed"], RUN]
     runs = steps.merge(failed, on=RUN)
-    unseen = runs["mark_px"] == 0
-    runs = runs.assign(
-        out=(runs["mark_in_view"] == 0).astype(float),
-        hidden=(unseen & (runs["mark_in_view"] == 1)).astype(float),
+    looked = runs.dropna(subset="mark_px")  # the view is not measured in every frame of every condition
+    unseen = looked["mark_px"] == 0
+    looked = looked.assign(
+        out=(unseen & (looked["mark_in_view"] == 0)).astype(float),
+        hidden=(unseen & (looked["mark_in_view"] == 1)).astype(float),
     )
-    grouped = runs.groupby(RUN).agg(
-        out=("out", "mean"), hidden=("hidden", "mean"), near=("distance_m", "min")
-    )
+    grouped = pd.DataFrame({"near": runs.groupby(RUN)["distance_m"].min()})
+    grouped = grouped.join(looked.groupby(RUN)[["out", "hidden"]].mean()).fillna({"out": 0.0, "hidden": 0.0})
     labels = np.select(
         [
             grouped["out"] >= rule.unseen_share,

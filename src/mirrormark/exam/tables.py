@@ -1,4 +1,4 @@
-"""The exam's two tables, as Parquet with a fixed schema: a row a run (episodes), a row a control step (steps).
+"""The exam's two tables, as Parquet with a fixed schema: a row a run (episodes), a row a step (steps).
 
 Everything that is shown is drawn from these tables and from results.json; nothing is measured twice.
 """

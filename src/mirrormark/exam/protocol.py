@@ -1,0 +1,163 @@
+"""One condition of the exam: all its worlds in one batch, from reset to the last step, into two tables."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from mirrormark.exam import tables
+from mirrormark.exam.players import Player, expected_free_energy
+from mirrormark.exam.view import mark_in_view
+from mirrormark.world.scene import TIMESTEP_S
+from mirrormark.world.worlds import ACTION_REPEAT_SIM_STEPS, EPISODE_CONTROL_STEPS, Worlds
+
+CONTROL_STEP_S = TIMESTEP_S * ACTION_REPEAT_SIM_STEPS
+MIDDLE_M = 0.01
+"""Marks this near the body's midline belong to neither side (ours)."""
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What names the runs of one condition in the tables."""
+
+    run: str
+    checkpoint: str
+    body: str
+    condition: str
+    training_seed: int
+    tone: str
+    eye: str
+
+
+class Tables(NamedTuple):
+    episodes: pd.DataFrame
+    steps: pd.DataFrame
+
+
+class Recording(NamedTuple):
+    """What replaying, filming and scoring anew need of a condition's runs."""
+
+    seeds: NDArray[np.int64]  # (N,)
+    actions: NDArray[np.float32]  # (N, T, A)
+    vision: NDArray[np.uint8] | None  # (N, T, H, W, 3) as the eye saw it before each action
+    proprioception: NDArray[np.float32]  # (N, T, joints)
+
+
+def run_condition(
+    worlds: Worlds,
+    player: Player,
+    seeds: Sequence[int],
+    keys: Keys,
+    *,
+    sham: bool = False,
+    view_every: int = 1,
+) -> tuple[Tables, Recording]:
+    """Row k of a run's steps is the frame at k control steps, which the player's k-th action answers.
+
+    `view_every`: measure what the eye sees in every so-manieth frame (it costs as much as seeing); 0: never.
+    """
+    if len(seeds) != worlds.n:
+        raise ValueError(f"seeds: {len(seeds)} seeds for {worlds.n} worlds; give one for each.")
+    worlds.measure_view = view_every > 0
+    observation, info = worlds.reset(seed=list(seeds), marked=True, sham=sham)
+    player.begin(worlds, seeds)
+    log = _Log(worlds, info)
+    for step in range(EPISODE_CONTROL_STEPS):
+        action = player.act(observation)
+        log.frame(step, observation, info, expected_free_energy(player, worlds.n), action)
+        worlds.measure_view = view_every > 0 and (step + 1) % view_every == 0
+        observation, _, _, _, info = worlds.step(action)
+        log.outcome(step, info)
+    return log.tables(keys, seeds), log.recording(seeds)
+
+
+class _Log:
+    """Collects a condition's runs as arrays (n, T)."""
+
+    def __init__(self, worlds: Worlds, info: dict[str, Any]) -> None:
+        n = worlds.n
+        self._worlds, self._start = worlds, info
+        self._columns: dict[str, list[np.ndarray]] = {
+            name: [] for name in tables.STEPS if name not in tables.KEYS
+        }
+        self._kept: dict[str, list[np.ndarray]] = {"vision": [], "proprioception": [], "action": []}
+        self._removed_s = np.full(n, np.nan)
+        self._hand = np.asarray(info["nearest_hand"]).copy()
+        self._nearest_m = np.full(n, np.inf)
+        self._yoked = np.zeros(n, np.bool_)
+        self._whole = np.ones(n, np.bool_)  # a world whose physics broke keeps what it had until then
+
+    def frame(self, step: int, observation: dict, info: dict, g: np.ndarray, action: np.ndarray) -> None:
+        n = self._worlds.n
+        unseen = np.full(n, np.nan)
+        row = {
+            "t_s": np.full(n, round(step * CONTROL_STEP_S, 6)),
+            "distance_m": info["hand_mark_distance_m"],
+            "yoked_distance_m": info["yoked_distance_m"],
+            "expected_free_energy_nats": g,
+            "mirror_share_of_view": info.get("mirror_share_of_view", unseen),
+            "mark_px": info.get("mark_px", unseen),
+            "mark_in_view": mark_in_view(self._worlds) if "mark_px" in info else unseen,
+        }
+        for name, values in row.items():
+            self._columns[name].append(np.asarray(values, float))
+        for name in ("vision", "proprioception"):
+            if name in observation:
+                self._kept[name].append(_on_host(observation[name]))
+        self._kept["action"].append(np.asarray(action, np.float32))
+
+    def outcome(self, step: int, info: dict) -> None:
+        self._whole &= ~info["unstable"]
+        now = self._whole & info["mark_removed"] & np.isnan(self._removed_s)
+        self._removed_s[now] = round((step + 1) * CONTROL_STEP_S, 6)
+        nearer = self._whole & np.isnan(self._removed_s) & (info["hand_mark_distance_m"] < self._nearest_m)
+        self._nearest_m[nearer] = info["hand_mark_distance_m"][nearer]
+        self._hand[nearer] = info["nearest_hand"][nearer]
+        self._hand[now] = info["removing_hand"][now]
+        self._yoked |= self._whole & info["yoked_touched"]
+
+    def tables(self, keys: Keys, seeds: Sequence[int]) -> Tables:
+        n, scene, start = self._worlds.n, self._worlds.scene, self._start
+        site = start["mark_site_m"]
+        side = np.where(np.abs(site[:, 1]) <= MIDDLE_M, "middle", np.where(site[:, 1] > 0, "left", "right"))
+        episodes = pd.DataFrame(vars(keys), index=range(n)).assign(
+            exam_seed=list(seeds),
+            episode=0,
+            removed=~np.isnan(self._removed_s),
+            removed_s=self._removed_s,
+            hand=[_hand_name(scene.body.hands[hand]) for hand in self._hand],
+            site=[scene.body.mark_surfaces[k].geom for k in start["mark_surface"]],
+            side=side,
+            site_x_m=site[:, 0],
+            site_y_m=site[:, 1],
+            site_z_m=site[:, 2],
+            mark_px_start=start.get("mark_px", np.full(n, -1)),
+            yoked_touched=self._yoked,
+        )
+        steps = episodes.loc[np.repeat(np.arange(n), EPISODE_CONTROL_STEPS), list(tables.KEYS)].assign(
+            **{name: np.stack(values, 1).ravel() for name, values in self._columns.items()}
+        )
+        return Tables(
+            tables.check(episodes, tables.EPISODES, "episodes"),
+            tables.check(steps.reset_index(drop=True), tables.STEPS, "steps"),
+        )
+
+    def recording(self, seeds: Sequence[int]) -> Recording:
+        vision = np.stack(self._kept["vision"], 1) if self._kept["vision"] else None
+        proprioception = np.stack(self._kept["proprioception"], 1)
+        return Recording(
+            np.asarray(seeds, np.int64), np.stack(self._kept["action"], 1), vision, proprioception
+        )
+
+
+def _on_host(values: Any) -> np.ndarray:
+    """A device array comes back through its own copy; NumPy stays as it is."""
+    return values.copy() if isinstance(values, np.ndarray) else np.asarray(values.copy_to_host())
+
+
+def _hand_name(geom: str) -> str:
+    """The infant's hands are called by their side; another body's by its geom."""
+    return {"r": "right", "l": "left", "right": "right", "left": "left"}.get(geom.split("_")[0], geom)

@@ -1,0 +1,65 @@
+"""Three runs of the exam kept whole: the best, the median and a failed one, by eye and from outside."""
+
+# pandas ships no exact types for what indexing and grouping return.
+# pyright: reportArgumentType=false, reportReturnType=false, reportCallIssue=false, reportAttributeAccessIssue=false
+
+import numpy as np
+import pandas as pd
+
+from mirrormark.exam.conditions import Condition
+from mirrormark.exam.protocol import Recording, Tables
+from mirrormark.life.setup import WorldSetup
+from mirrormark.world.worlds import EPISODE_CONTROL_STEPS
+
+OUTSIDE_PX = 240
+"""Side of the third person's picture."""
+
+
+def choose(episodes: pd.DataFrame, nearest_m: np.ndarray) -> dict[str, int]:
+    """Row of the soonest removal, of the median one and of the failed run whose hand came nearest."""
+    removed = episodes[episodes["removed"]].sort_values(["removed_s", "exam_seed"])
+    failed = np.flatnonzero(~episodes["removed"].to_numpy())
+    chosen: dict[str, int] = {}
+    if len(removed):
+        chosen["best"] = int(removed.index[0])
+    if len(removed) > 1:
+        chosen["median"] = int(removed.index[len(removed) // 2])
+    if len(failed):
+        chosen["failed"] = int(failed[np.argmin(nearest_m[failed])])
+    return chosen
+
+
+def keep_three(
+    setup: WorldSetup, condition: Condition, found: Tables, recording: Recording
+) -> dict[str, np.ndarray]:
+    """Arrays for `recording.npz`, first axis the chosen runs, second time: pictures, G, distance, actions."""
+    n = len(found.episodes)
+    distance, g = (
+        found.steps[name].to_numpy().reshape(n, EPISODE_CONTROL_STEPS)
+        for name in ("distance_m", "expected_free_energy_nats")
+    )
+    chosen = choose(found.episodes, distance.min(1))
+    rows = np.array(list(chosen.values()))
+    kept = {
+        "label": np.array(list(chosen)),
+        "exam_seed": recording.seeds[rows],
+        "removed_s": found.episodes["removed_s"].to_numpy()[rows],
+        "expected_free_energy_nats": g[rows],
+        "distance_m": distance[rows],
+        "actions": recording.actions[rows],
+        "proprioception": recording.proprioception[rows],
+        "outside": _film(setup, condition, recording, rows),
+    }
+    return kept if recording.vision is None else kept | {"vision": recording.vision[rows]}
+
+
+def _film(setup: WorldSetup, condition: Condition, recording: Recording, rows: np.ndarray) -> np.ndarray:
+    """Live the runs again by their recorded actions, seen from outside: a world is its seed and actions."""
+    worlds = condition.worlds(setup, len(rows))
+    worlds.reset(seed=recording.seeds[rows].tolist(), marked=True, sham=condition.sham)
+    frames = np.empty((len(rows), EPISODE_CONTROL_STEPS, OUTSIDE_PX, OUTSIDE_PX, 3), np.uint8)
+    for step in range(EPISODE_CONTROL_STEPS):
+        for k in range(len(rows)):
+            frames[k, step] = worlds.render(k, width=OUTSIDE_PX, height=OUTSIDE_PX)
+        worlds.step(recording.actions[rows, step])
+    return frames

@@ -1,0 +1,154 @@
+"""results.json: all that the exam found, from its tables. No times, paths or versions (see provenance.json).
+
+Schema "mirrormark.exam/1". Rates are shares 0..1, intervals [low, high] at 95%, G in nats, times in seconds;
+null: could not be measured.
+
+    body, tone, eye, label    what was examined; label: the words an ablation must carry, else null
+    minds[]                   run, checkpoint, training_seed
+    settings                  runs, first_exam_seed, chance_runs, mode, …
+    verdict                   status, sentence, lower, gates[], answers{}, caveats[]
+    conditions{name}          title, role, rate, interval, successes, n, seeds[], method, distance_m, mark_px
+    headline                  removal at the mark minus touches at the yoked site
+    comparisons[]             exam minus each negative control: difference, interval, p, p_holm, n, method
+    free_energy               G before and after removal, with the matched-time control
+    first_touch               median_s, touched, n (Kaplan-Meier)
+    sides, failures           left/right confusion; why runs failed
+    by_site, by_visibility    removal by surface; by whether the mark was seen in the first frame
+    coverage[]                how often our intervals hold the truth, by simulation
+    probes                    what the self-prior has learned (see probes.py), null if not run
+"""
+
+# pandas ships no exact types for what indexing and grouping return.
+# pyright: reportArgumentType=false, reportReturnType=false, reportCallIssue=false, reportAttributeAccessIssue=false
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from mirrormark.exam import conditions, measures, runs
+from mirrormark.exam.before_after import before_after
+from mirrormark.exam.conditions import EXAM, YOKED
+from mirrormark.exam.coverage import simulate
+from mirrormark.exam.measures import Rate
+from mirrormark.exam.protocol import Tables
+from mirrormark.exam.statistics import median_time_s
+from mirrormark.exam.verdict import ABLATION, judge
+
+SCHEMA = "mirrormark.exam/1"
+DIGITS = 6
+"""Significant digits kept: more than anyone reads, fewer than floating-point noise."""
+
+
+def results(
+    found: Tables, settings: dict[str, Any], reach_m: float, probes: dict | None = None
+) -> dict[str, Any]:
+    """Everything the exam says, ready for JSON."""
+    episodes, steps = found
+    exam, exam_steps = _of(episodes, EXAM), _of(steps, EXAM)
+    rates = {name: measures.rate(_of(episodes, name)) for name in _present(episodes)}
+    negative = {name: rates[name] for name in conditions.names("negative") if name in rates}
+    negative[YOKED] = measures.rate(exam, "yoked_touched")
+    symbolic = bool((exam["eye"] == "symbolic").any())
+    verdict = judge(rates[EXAM], negative, symbolic=symbolic)
+    against = {name: (_of(episodes, name), "removed") for name in negative if name != YOKED}
+    compared = measures.compare(exam, {YOKED: (exam, "yoked_touched")} | against)
+    touch = runs.first_touch_curve(exam_steps, reach_m)
+    free_energy = before_after(exam, exam_steps)
+    return clean(
+        {
+            "schema": SCHEMA,
+            "label": ABLATION if symbolic else None,
+            **{name: str(exam[name].iloc[0]) for name in ("body", "tone", "eye")},
+            "minds": _minds(exam),
+            "settings": settings,
+            "verdict": verdict,
+            "conditions": {name: _condition(name, rates[name], _of(steps, name)) for name in rates},
+            YOKED: negative[YOKED],
+            "headline": compared[0],
+            "comparisons": compared,
+            "free_energy": free_energy,
+            "first_touch": {"median_s": median_time_s(touch), "touched": touch.events, "n": touch.n},
+            "sides": measures.sides(exam),
+            "failures": runs.failures(exam, exam_steps)[0],
+            "by_site": measures.breakdown(exam, exam["site"]),
+            "by_visibility": measures.breakdown(exam, (exam["mark_px_start"] > 0).map(_SEEN)),
+            "coverage": [simulate(*case, exams=1000) for case in _coverage_cases(rates[EXAM])],
+            "probes": probes,
+        }
+    )
+
+
+_SEEN = {True: "seen in the first frame", False: "not seen in the first frame"}
+
+
+def _of(table: pd.DataFrame, condition: str) -> pd.DataFrame:
+    return table[table["condition"] == condition]
+
+
+def _present(episodes: pd.DataFrame) -> list[str]:
+    found = set(episodes["condition"])
+    return [name for name in conditions.names() if name in found]
+
+
+def _minds(exam: pd.DataFrame) -> list[dict[str, Any]]:
+    named = exam[["run", "checkpoint", "training_seed"]].drop_duplicates().sort_values("training_seed")
+    return named.to_dict("records")
+
+
+def _condition(name: str, rate: Rate, steps: pd.DataFrame) -> dict[str, Any]:
+    found = conditions.get(name)
+    seen = steps.dropna(subset="mark_px")
+    return {
+        "title": found.title,
+        "role": found.role,
+        **_fields(rate),
+        "distance_m": runs.mean_distance_m(steps),
+        "mark_px": float(seen["mark_px"].mean()) if len(seen) else None,
+    }
+
+
+def _coverage_cases(exam: Rate) -> list[tuple[int, int, float, float]]:
+    """The exam's own size and rate for one, three and eight seeds; seeds spread by a third of the room."""
+    rate = min(max(exam.rate, 0.05), 0.95)
+    runs_per_seed = exam.seeds[0].n
+    spread = round(min(rate, 1 - rate) / 3, 3)
+    return [(1, runs_per_seed, rate, 0.0), (3, runs_per_seed, rate, spread), (8, runs_per_seed, rate, spread)]
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+
+
+def clean(value: Any) -> Any:
+    """JSON values only: dataclasses and named tuples unfolded, numbers rounded, what is not finite null."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return clean(_fields(value))
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        pair = getattr(value, "_fields", ()) == ("low", "high")
+        return [clean(end) for end in value] if pair else clean(value._asdict())  # type: ignore[attr-defined]
+    if isinstance(value, dict):
+        return {str(key): clean(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [clean(item) for item in value]
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+    return value
+
+
+def dump(value: dict[str, Any], path: Path) -> None:
+    """Sorted keys and fixed layout: the same results are the same bytes."""
+    path.write_text(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def load(path: Path) -> dict[str, Any]:
+    """results.json of this schema, or a clear sentence."""
+    if not path.is_file():
+        raise ValueError(f"{path} does not exist; run `mirrormark exam … --out {path.parent}` first.")
+    found = json.loads(path.read_text(encoding="utf-8"))
+    if found.get("schema") != SCHEMA:
+        raise ValueError(f"{path} has schema {found.get('schema')!r}; this version reads {SCHEMA!r}.")
+    return found

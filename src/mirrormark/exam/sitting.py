@@ -1,0 +1,197 @@
+"""One sitting of the exam: every condition for every mind, each kept on disk as soon as it is done.
+
+OUT/sitting.json        what is examined and how; another exam in the same folder is refused
+OUT/parts/MIND/CONDITION.{episodes,steps}.parquet   a finished condition, never run again
+OUT/parts/MIND/recording.npz                        three chosen runs of the exam, as seen and as acted
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+
+from mirrormark.exam import conditions, tables
+from mirrormark.exam.conditions import EXAM, Condition
+from mirrormark.exam.measures import NO_MIND
+from mirrormark.exam.players import MindPlayer, Mode, MovementPlayer, OraclePlayer, Player
+from mirrormark.exam.protocol import Keys, Tables, run_condition
+from mirrormark.exam.recording import keep_three
+from mirrormark.life.checkpoint import write_json
+from mirrormark.life.setup import WorldSetup, build_mind
+from mirrormark.mind.mind import Mind
+from mirrormark.world.movement import MovementConfig
+
+CHANCE = "chance"
+"""Name of the part that holds the conditions in which no mind acts."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the exam is sat. The same settings and minds give the same results, byte for byte."""
+
+    runs: int = 80
+    """Runs a mind and condition (paper: 8 seeds × 10 runs)."""
+    first_exam_seed: int = 0
+    """Worlds are numbered from here: results are reported from 0 on, weights chosen from 1000 on."""
+    chance_runs: int = 1000
+    """Runs of each random movement; no eye is needed for them, so they are cheap (ours)."""
+    mode: Mode = "sample"
+    """Actions drawn from the policy, or its mean."""
+    conditions: tuple[str, ...] = field(default_factory=conditions.names)
+    """Which conditions are run; the default is all."""
+    view_every_control_steps: int = 5
+    """How often the view is measured in controls; in the exam itself it is every frame (ours)."""
+
+    def __post_init__(self) -> None:
+        for name in ("runs", "chance_runs", "view_every_control_steps"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: at least 1 is needed.")
+        if self.first_exam_seed < 0:
+            raise ValueError(f"first_exam_seed is {self.first_exam_seed}: give 0 or more.")
+        for name in self.conditions:
+            conditions.get(name)
+        if EXAM not in self.conditions:
+            raise ValueError(f"conditions: {EXAM!r} is missing; without it there is nothing to compare.")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One mind that sits the exam."""
+
+    run: str
+    checkpoint: str
+    training_seed: int
+    setup: WorldSetup
+    mind: Mind
+    fingerprint: str
+    """SHA-256 of its weights."""
+    folder: Path | None = None
+    """Its run folder, if it has one: curves over training come from there."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.run}@{self.checkpoint}".replace("/", "_")
+
+
+Progress = Callable[[str, int, int], None]
+"""Told the condition that begins, how many are done and how many there are."""
+
+
+def sit(
+    subjects: Sequence[Subject], out: Path, settings: Settings, progress: Progress | None = None
+) -> Tables:
+    """Run what is not on disk yet; the whole exam's tables, in a fixed order."""
+    _check(subjects)
+    _claim(subjects, out, settings)
+    wanted = [conditions.get(name) for name in settings.conditions]
+    jobs = [(subject, c) for subject in subjects for c in wanted if c.per_mind]
+    jobs += [(None, c) for c in wanted if not c.per_mind]
+    parts = []
+    for done, (subject, condition) in enumerate(jobs):
+        if progress:
+            who = f"{subject.run}: {condition.title}" if subject and len(subjects) > 1 else condition.title
+            progress(who, done, len(jobs))
+        parts.append(_part(subject, subjects[0].setup, condition, out, settings))
+    if progress:
+        progress("done", len(jobs), len(jobs))
+    episodes, steps = (pd.concat(frames, ignore_index=True) for frames in zip(*parts, strict=True))
+    tables.write(episodes, out / "episodes.parquet", tables.EPISODES)
+    tables.write(steps, out / "steps.parquet", tables.STEPS)
+    return Tables(episodes, steps)
+
+
+def _check(subjects: Sequence[Subject]) -> None:
+    if not subjects:
+        raise ValueError(
+            "no checkpoint was given: name a run folder or a checkpoint, or --preset for a new mind."
+        )
+    first = subjects[0].setup
+    for subject in subjects[1:]:
+        for name in ("body", "tone", "tone_scale", "senses"):
+            if getattr(subject.setup, name) != getattr(first, name):
+                raise ValueError(
+                    f"{subject.run} differs from {subjects[0].run} in {name}: examine each kind by itself."
+                )
+    seeds = [subject.training_seed for subject in subjects]
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(
+            f"two minds share training seed {max(seeds, key=seeds.count)}: seeds are the independent cases,"
+            " so give one checkpoint of each."
+        )
+
+
+def _claim(subjects: Sequence[Subject], out: Path, settings: Settings) -> None:
+    """The folder belongs to one exam: the same minds, the same settings."""
+    plan = {
+        "settings": {**vars(settings), "conditions": list(settings.conditions)},
+        "minds": [[subject.name, subject.training_seed, subject.fingerprint] for subject in subjects],
+    }
+    path = out / "sitting.json"
+    if path.exists():
+        if json.loads(path.read_text()) != plan:
+            raise ValueError(f"{out} holds another exam (other minds or settings): choose another --out.")
+        return
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ValueError(f"{out} exists and holds no exam: choose an empty folder for --out.")
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(path, plan)
+
+
+def _part(
+    subject: Subject | None, setup: WorldSetup, condition: Condition, out: Path, settings: Settings
+) -> Tables:
+    folder = out / "parts" / (subject.name if subject else CHANCE)
+    paths = [folder / f"{condition.name}.{kind}.parquet" for kind in ("episodes", "steps")]
+    if all(path.exists() for path in paths):
+        return Tables(tables.read(paths[0], tables.EPISODES), tables.read(paths[1], tables.STEPS))
+    folder.mkdir(parents=True, exist_ok=True)
+    found = _run(subject, setup, condition, folder, settings)
+    tables.write(found.episodes, paths[0], tables.EPISODES)
+    tables.write(found.steps, paths[1], tables.STEPS)
+    return found
+
+
+def _run(
+    subject: Subject | None, setup: WorldSetup, condition: Condition, folder: Path, settings: Settings
+) -> Tables:
+    random = condition.player in ("iid", "everyday")
+    n = settings.chance_runs if random else settings.runs
+    seeds = list(range(settings.first_exam_seed, settings.first_exam_seed + n))
+    if not condition.sees:
+        setup = replace(setup, senses=("proprioception",))
+    worlds = condition.worlds(setup, n)
+    keys = Keys(
+        run=subject.run if subject else CHANCE,
+        checkpoint=subject.checkpoint if subject else "-",
+        body=setup.body,
+        condition=condition.name,
+        training_seed=subject.training_seed if subject else NO_MIND,
+        tone=worlds.scene.tone,
+        eye="symbolic" if "cell" in setup.senses else "pixels",
+    )
+    view = 0 if not condition.sees else 1 if condition.name == EXAM else settings.view_every_control_steps
+    with torch.random.fork_rng():  # players seed torch; the caller's random numbers stay as they were
+        player = _player(subject, setup, condition, settings.mode)
+        found, recording = run_condition(worlds, player, seeds, keys, sham=condition.sham, view_every=view)
+    if condition.name == EXAM:
+        kept = keep_three(setup, condition, found, recording)
+        np.savez_compressed(folder / "recording.npz", allow_pickle=False, **kept)
+    return found
+
+
+def _player(subject: Subject | None, setup: WorldSetup, condition: Condition, mode: Mode) -> Player:
+    if condition.player == "iid":
+        return MovementPlayer(MovementConfig("iid"))
+    if condition.player == "everyday":
+        return MovementPlayer(setup.movement)
+    if condition.player == "oracle":
+        return OraclePlayer()
+    assert subject is not None
+    if condition.player == "mind":
+        return MindPlayer(subject.mind, mode)
+    torch.manual_seed(subject.training_seed)
+    return MindPlayer(build_mind(subject.mind.config, subject.setup.worlds(1)).eval(), mode)
