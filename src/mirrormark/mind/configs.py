@@ -1,0 +1,92 @@
+"""The mind of each preset. PAPER is all defaults; the others differ only where a comment gives the reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mirrormark.mind.codec import CodecConfig
+from mirrormark.mind.dynamics import DynamicsConfig
+from mirrormark.mind.losses import LossConfig
+from mirrormark.mind.mind import ImaginationConfig, MindConfig
+from mirrormark.mind.policy import PolicyConfig, ValueConfig
+from mirrormark.mind.self_prior import SelfPriorConfig
+
+PAPER = MindConfig()
+
+# The same as the public robot-only code, in the points where it is known to differ.
+PAPER_CODE = replace(
+    PAPER,
+    losses=replace(PAPER.losses, decoder="embedding"),  # D4
+    imagination=replace(PAPER.imagination, dropout=True),  # D9
+    policy=replace(PAPER.policy, acts_on="prior"),  # D10
+)
+
+SWIFT = MindConfig(
+    codec=CodecConfig(
+        kind="senses",  # the paper's codec does not see the mark at our budget; posture must be in every latent
+        levels=(5, 5),  # odd, so that a token can say nothing exactly
+        channels=64,  # learning.md's recipe, 9-15 M parameters
+    ),
+    dynamics=DynamicsConfig(
+        layers=4,  # gate 4: removal must be computed from joint bins
+        ffn=2048,
+        dropout=0.0,  # frames are fresh from the simulator: there is nothing to overfit
+        norm="pre",  # learns at 10 times the paper's learning rate
+        activation="gelu",
+    ),
+    self_prior=SelfPriorConfig(
+        width=256,  # gates 2 and 3: vision must be predicted from posture
+        layers=4,
+        ffn=1024,
+        norm="pre",
+        activation="gelu",
+        vocabulary="per_token",  # a joint's bin 3 and a cell's class 3 have nothing in common
+    ),
+    policy=PolicyConfig(hidden=256, bounded_mean=False),  # D20: full strength must be reachable
+    imagination=ImaginationConfig(
+        context=16,  # removal takes ten control steps of touch: the past must show them
+        discount=0.97,  # learning.md: with .99 the policy removed less on ideal tokens
+        centre_cost=True,  # D11
+    ),
+    losses=LossConfig(quiet=0.1),  # the rate term of point-mass tokens
+)
+
+# For one or two CPU cores: the same kinds of parts, narrow.
+LAPTOP = replace(
+    SWIFT,
+    codec=replace(SWIFT.codec, channels=16, posture_width=256),
+    dynamics=replace(SWIFT.dynamics, width=192, layers=3, heads=6, ffn=576),
+    self_prior=replace(SWIFT.self_prior, width=96, layers=3, heads=6, ffn=288),
+    policy=replace(SWIFT.policy, hidden=128),
+    value=ValueConfig(hidden=128),
+)
+
+# Ideal tokens: no pixels, so that everything behind the codec can be studied on one core.
+IDEAL = replace(
+    SWIFT,
+    codec=CodecConfig(kind="symbolic"),
+    dynamics=replace(SWIFT.dynamics, width=192, layers=3, heads=6, ffn=576),
+    self_prior=replace(SWIFT.self_prior, width=96, layers=3, heads=6, ffn=288),
+    policy=replace(SWIFT.policy, hidden=128),
+    value=ValueConfig(hidden=128),
+)
+
+# The whole street in seconds; it learns nothing worth looking at.
+SMOKE = replace(
+    SWIFT,
+    codec=replace(SWIFT.codec, channels=4, posture_width=32, tokens_per_cell=1, bins=8, levels=(5,)),
+    dynamics=replace(SWIFT.dynamics, width=32, layers=1, heads=2, ffn=64),
+    self_prior=replace(SWIFT.self_prior, width=16, layers=1, heads=2, ffn=32),
+    policy=replace(SWIFT.policy, hidden=16),
+    value=ValueConfig(hidden=16, bins=63),
+    imagination=replace(SWIFT.imagination, context=4, horizon=4),
+)
+
+MINDS: dict[str, MindConfig] = {
+    "paper": PAPER,
+    "paper-code": PAPER_CODE,
+    "swift": SWIFT,
+    "laptop": LAPTOP,
+    "ideal": IDEAL,
+    "smoke": SMOKE,
+}
