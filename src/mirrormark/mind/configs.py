@@ -23,7 +23,7 @@ PAPER_CODE = replace(
 
 SWIFT = MindConfig(
     codec=CodecConfig(
-        kind="senses",  # the paper's codec does not see the mark at our budget; posture must be in every latent
+        kind="senses",  # the paper's codec missed the mark at our budget; posture must be in every latent
         levels=(5, 5),  # odd, so that a token can say nothing exactly
         channels=64,  # learning.md's recipe, 9-15 M parameters
     ),
@@ -31,7 +31,7 @@ SWIFT = MindConfig(
         layers=4,  # gate 4: removal must be computed from joint bins
         ffn=2048,
         dropout=0.0,  # frames are fresh from the simulator: there is nothing to overfit
-        norm="pre",  # learns at 10 times the paper's learning rate
+        norm="pre",  # bears a higher learning rate
         activation="gelu",
     ),
     self_prior=SelfPriorConfig(
