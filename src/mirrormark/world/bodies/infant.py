@@ -137,7 +137,7 @@ def _trunk_looks() -> str:
     """Shoulders, a round tummy in place of the undrawn belly, legs and feet."""
     parts = [
         geom("capsule", (0.026,), ONESIE, fromto=(0, -SHOULDER_Y_M, -0.002, 0, SHOULDER_Y_M, -0.002)),
-        geom("ellipsoid", (0.085, 0.099, 0.103), ONESIE, pos=(0.002, 0, -0.198)),
+        geom("ellipsoid", (0.085, 0.099, 0.103), ONESIE, name="tummy", pos=(0.002, 0, -0.198)),
     ]
     for y in (-1, 1):
         parts += [
