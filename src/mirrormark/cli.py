@@ -1,7 +1,7 @@
 """The command `mirrormark`: the only place that wires rooms together.
 
-Each subcommand is a typed function in its own room; tyro turns its signature into options. Rooms are imported only
-when their command is called, so that `mirrormark --help` answers at once.
+Each subcommand is a typed function in its own room; tyro turns its signature into options. Rooms are imported
+only when their command is called, so that `mirrormark --help` answers at once.
 """
 
 import importlib

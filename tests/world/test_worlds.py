@@ -62,7 +62,7 @@ def test_worlds_that_differ_in_the_mirror_share_their_physics():
     kinds = ["present", "absent", "covered", "delayed"]
     mirrors = [MirrorConfig(kind=k, delay_control_steps=3 if k == "delayed" else 0) for k in kinds]
     worlds = Worlds("infant", 4, mirror=mirrors)
-    first, _ = worlds.reset(seed=[5] * 4)
+    worlds.reset(seed=[5] * 4)
     for action in actions(worlds, 30):
         observation, *_, info = worlds.step(np.repeat(action[:1], 4, axis=0))
     assert (observation["proprioception"] == observation["proprioception"][0]).all()

@@ -1,7 +1,8 @@
 """A scripted reacher that is told where the mark is: shows that the task can be done, and nothing else.
 
-It looks up postures that bring a hand to the mark in a library of collision-free ones, sharpens the best by a local
-search and drives the joints there within the motors' limits. The exam reports it as an upper bound; it never teaches.
+It looks up postures that bring a hand to the mark in a library of collision-free ones, sharpens the best by a
+local search and drives the joints there within the motors' limits. The exam reports it as an upper bound; it
+never teaches.
 """
 
 from dataclasses import dataclass
@@ -153,7 +154,7 @@ def _scratch(scene: Scene) -> mujoco.MjData:
 
 @lru_cache(maxsize=8)
 def _library(scene: Scene) -> tuple[np.ndarray, np.ndarray, dict[int, tuple[np.ndarray, np.ndarray]]]:
-    """Collision-free postures (P, A), their hand centres (P, hands, 3), and the frames of the bodies that carry
+    """Collision-free postures (P, A), their hand centres (P, hands, 3), and the frames of bodies that carry
     marks. Joints that move no hand (the neck) stay at rest, so these frames are the same in all postures."""
     rng = np.random.default_rng(0)
     reach = np.max([_chain(scene, hand) for hand in range(len(scene.hand_body_ids))], axis=0)

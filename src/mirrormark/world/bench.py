@@ -44,7 +44,8 @@ def bench_world(
     first = _first_frame_s(body)
     print(f"gymnasium.make to first frame, new process, warm numba cache: {first:.2f} s")
     print(
-        f"(the paper's public environment: {REFERENCE_STEPS_PER_S:.0f} control steps/s a process, two cameras, software GL)"
+        f"(the paper's public environment: {REFERENCE_STEPS_PER_S:.0f} control steps/s a process,"
+        " two cameras, software GL)"
     )
     if out is not None:
         result = {

@@ -1,4 +1,4 @@
-"""The senses. A sense is an object that can be switched off, replaced or added; it never sees the mark's label."""
+"""The senses. A sense is an object that can be switched off, replaced or added; none is told of the mark."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -101,7 +101,7 @@ class Proprioception(Sense):
 
 
 class SymbolicEye(Sense):
-    """An ablation, not a sense: tells in which cell of a 15×15 grid over the mirror a perfect eye sees the mark.
+    """An ablation, not a sense: tells in which cell of a 15×15 grid over the mirror the mark is seen.
 
     225 means "no mark is seen": hidden, covered, out of view or gone.
     """

@@ -156,7 +156,7 @@ class Worlds:
             seed, episode = self._seed[i], self._episode[i]
             torque[k] = stream(seed, episode, POSTURE).uniform(-1.0, 1.0, self.actions)
             self.patch.put(i, draw_site(self.scene, self.mark, stream(seed, episode, MARK)))
-            # Drawn like the mark and apart from it: the same chance of being touched by a body that sees no mark.
+            # Drawn like the mark, so equally likely to be touched by a body that sees no mark.
             anywhere = replace(self.mark, site_m=None)
             self.yoked.put(i, draw_site(self.scene, anywhere, stream(seed, episode, YOKED)))
         settled = self.physics.advance(self.physics.rest(len(index)), torque, SETTLE_SIM_STEPS)
@@ -184,8 +184,8 @@ class Worlds:
         """A world whose physics broke starts over; the others never notice."""
         for i in np.flatnonzero(broken):
             warnings.warn(
-                f"unstable physics: seed {self._seed[i]}, episode {self._episode[i]}, control step {self._t[i]};"
-                " that world begins its next episode.",
+                f"unstable physics: seed {self._seed[i]}, episode {self._episode[i]}, control step"
+                f" {self._t[i]}; that world begins its next episode.",
                 RuntimeWarning,
                 stacklevel=3,
             )

@@ -1,0 +1,77 @@
+"""Grow a mind for some minutes and print the gates as JSON lines: the quick look behind docs/notebook.md.
+
+    python experiments/grow.py NAME --minutes 5 --device cuda --set life.learner.dreams=2048 ...
+
+NAME is a preset. Fields are set by dotted path on (world, mind, life). Nothing is saved: for that there is
+`mirrormark train`.
+"""
+
+import argparse
+import ast
+import json
+import time
+from dataclasses import fields, is_dataclass, replace
+
+import torch
+from mirrormark.presets import PRESETS
+
+from mirrormark.life.indicators import hold_out, indicators
+from mirrormark.life.live import Life
+
+
+def put(config, path: list[str], value):
+    """A copy of a frozen dataclass tree with one field changed."""
+    if path[0] not in {f.name for f in fields(config)}:
+        raise SystemExit(f"{path[0]!r} is no field of {type(config).__name__}")
+    inner = getattr(config, path[0])
+    return replace(config, **{path[0]: value if len(path) == 1 else put(inner, path[1:], value)})
+
+
+def literal(text: str):
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def main() -> None:
+    ask = argparse.ArgumentParser()
+    ask.add_argument("preset")
+    ask.add_argument("--minutes", type=float, default=5.0)
+    ask.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    ask.add_argument("--seed", type=int, default=0)
+    ask.add_argument("--look-every-s", type=float, default=45.0)
+    ask.add_argument("--set", nargs="*", default=[])
+    got = ask.parse_args()
+    preset = PRESETS[got.preset]
+    for item in got.set:
+        path, value = item.split("=", 1)
+        preset = put(preset, path.split("."), literal(value))
+    assert is_dataclass(preset)
+    start = time.perf_counter()
+    held = hold_out(preset.world, preset.life.indicators, got.device)
+    life = Life(preset.world, preset.mind, preset.life, got.seed, got.device)
+    exam_worlds = life.worlds(preset.life.indicators.policy_episodes)
+    looked = start
+    print(json.dumps({"ready_s": round(time.perf_counter() - start, 1), "set": got.set}), flush=True)
+    for lap in life.schedule.laps():
+        metrics = life.live(lap)
+        now = time.perf_counter()
+        last = now - start > 60 * got.minutes
+        turn = lap.phase == "codec" and life.next_lap == preset.life.schedule.codec_laps
+        if now - looked > got.look_every_s or last or turn:
+            found = indicators(life.mind, held, exam_worlds if "policy" in lap.stages else None)
+            row = {
+                "s": round(now - start, 1),
+                "lap": lap.index,
+                "episodes": lap.episodes_after,
+                "steps": life.learner.steps,
+            }
+            row |= {k: float(f"{v:.4g}") for k, v in (found | metrics).items()}
+            print(json.dumps(row), flush=True)
+            looked = time.perf_counter()
+        if last:
+            break
+
+
+main()
