@@ -21,12 +21,13 @@ class MirrorMarkEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
     """A body sits before a mirror. There may be a mark on it that it can see in the mirror only.
 
     Observation: a dict of senses, by default `vision` uint8 (64, 64, 3) from the right eye and
-    `proprioception` float32 (A,), the joint angles scaled to [-1, 1]. Nothing in it says whether or where there is a mark.
+    `proprioception` float32 (A,), the joint angles scaled to [-1, 1]. Nothing in it says whether or where
+    there is a mark.
     Action: float32 (A,) in [-1, 1], the motors' torques; one control step is 5 physics steps of 0.01 s.
-    Reward: 0, always. An episode is truncated after 100 control steps (5 s) and never terminates: a mark that
-    comes off ends nothing.
+    Reward: 0, always. An episode is truncated after 100 control steps (5 s) and never terminates: a mark
+    that comes off ends nothing.
     Info, for whoever watches and never for the agent: mark_present, mark_removed, hand_mark_distance_m,
-    yoked_touched (an invisible second site, for comparison), mark_site_m, mark_surface, mark_on_left and more.
+    yoked_touched (an invisible second site, for comparison), mark_site_m, mark_surface, mark_on_left, ...
     reset(options={"marked": False}) leaves the mark off, {"sham": True} makes it invisible.
     """
 
