@@ -126,20 +126,23 @@ class SelfPrior(nn.Module):
         """Tables for tokens 0..k given tokens 0..k-1: before (n, k) -> (n, k+1, widest)."""
         tokens = before.shape[1] + 1
         classes = torch.arange(self.spec.widest, device=before.device)
-        # A one-hot product instead of a lookup: its backward pass is one matrix product, without sorting or
-        # atomics.
+        # A one-hot product instead of a lookup: its backward pass is one matrix product, without sorting.
         hot = (before.unsqueeze(-1) == classes).to(self.words.dtype)
-        words = self.words if self.words.shape[0] == 1 else self.words[: tokens - 1]
-        embedded = torch.einsum("nkc,kcd->nkd", hot, words.expand(tokens - 1, -1, -1)) if tokens > 1 else None
-        first = self.bos.expand(before.shape[0], 1, -1)
-        x = first if embedded is None else torch.cat((first.to(embedded.dtype), embedded), 1)
+        embedded = _by_token(hot, self.words[: tokens - 1])
+        x = torch.cat((self.bos.to(embedded.dtype).expand(before.shape[0], 1, -1), embedded), 1)
         x = self.norm_in(x + self.position[:tokens])
         for block in self.blocks:
             x = block(x, dropout=self.training)
         x = self.norm_out(x)
         with full_precision(x):
-            heads = self.head.expand(self.spec.K, -1, -1)[:tokens]
-            scores = torch.einsum("nkd,kdc->nkc", x.float(), heads) + self.bias[:tokens]
+            scores = _by_token(x.float(), self.head[:tokens]) + self.bias[:tokens]
             # only the classes that each token has take part
             part = LatentSpec(self.spec.classes[:tokens])
             return part.log_probs(part.flat(scores), width=self.spec.widest)
+
+
+def _by_token(x: Tensor, weight: Tensor) -> Tensor:
+    """(n, k, a) times one matrix for all tokens (1, a, b) or one for each (k, a, b) -> (n, k, b)."""
+    if weight.shape[0] == 1 and x.shape[1] != 1:
+        return x @ weight[0]
+    return torch.einsum("nka,kab->nkb", x, weight)
