@@ -1,7 +1,7 @@
 """The eye against MuJoCo's own renderer with planar reflectance.
 
 The eye sits inside the head, whose geoms it leaves out of the direct view but not out of the mirror's. MuJoCo
-cannot do both in one picture, so the truth is put together from three of its pictures, without asking our eye:
+cannot do both in one picture: the truth is put together from three of its pictures, without asking our eye:
   direct    the head and the marks hidden: right wherever a pixel does not show the pane;
   pane      the same as a segmentation: which pixels show the pane;
   mirror    all is shown, but the near plane is pushed past the head's own surface: right on the pane.

@@ -117,7 +117,7 @@ class CudaEye:
         kinds = np.append(static.kind, (CYLINDER, BOX)).astype(np.int32)
         self._static = Static(*(cuda.to_device(field) for field in static))
         self._kinds: Any = cuda.to_device(kinds)
-        self._now: Any = None
+        self._worlds = 0
         self._turn = 0
 
     def see(self, now: Now, amplitude: int) -> Any:
@@ -135,7 +135,8 @@ class CudaEye:
         return labels.copy_to_host()
 
     def _allocate(self, now: Now) -> None:
-        n, primitives = len(now.xpos), len(self._kinds)
+        self._worlds = n = len(now.xpos)
+        primitives = len(self._kinds)
         size = (n, self._static.rows.shape[0], self._static.columns.shape[0], 3)
         self._now = Now(*(cuda.device_array(field.shape, field.dtype) for field in now))
         self._records = cuda.device_array((n, 2, primitives, RECORD), np.float32)
@@ -144,7 +145,7 @@ class CudaEye:
         self._no_labels = cuda.device_array((1, 1, 1), np.int16)
 
     def _upload(self, now: Now) -> None:
-        if self._now is None or len(self._now.xpos) != len(now.xpos):
+        if self._worlds != len(now.xpos):
             self._allocate(now)
         for theirs, ours in zip(self._now, now):
             theirs.copy_to_device(ours)

@@ -186,85 +186,104 @@ def size_of(static, now, w, g):
 
 
 @scalar
-def fill(record, static, now, w, view, g, camera):
-    """Write the primitive's record; return its hull, a box: centre and half edges in camera coordinates."""
-    eye, right, up, forward = camera
-    place, ax, ay, az = pose_of(static, now, w, view, g)
-    sx, sy, sz, length = size_of(static, now, w, g)
-    away = (eye[0] - place[0], eye[1] - place[1], eye[2] - place[2])
-    record[LENGTH] = length
-    for k in range(3):
-        axis = ax if k == 0 else (ay if k == 1 else az)
-        inverse = 1.0 / (sx if k == 0 else (sy if k == 1 else sz))
-        record[k] = dot(away, axis) * inverse
-        record[RIGHT + k] = dot(right, axis) * inverse
-        record[UP + k] = dot(up, axis) * inverse
-        record[FORWARD + k] = dot(forward, axis) * inverse
-        record[INVERSE + k] = inverse
-        for i in range(static.light.shape[0]):
-            record[LIGHT + 3 * i + k] = dot(static.light[i], axis)
+def seen_along(axis, camera):
+    """A vector's components along the camera's right, up and forward."""
+    return dot(axis, camera[1]), dot(axis, camera[2]), dot(axis, camera[3])
+
+
+@scalar
+def scaled(vector, k):
+    return vector[0] * k, vector[1] * k, vector[2] * k
+
+
+@scalar
+def frame_of(centre, a, b, c, near):
+    """Least and greatest u and v of a box with these half edges, of its part beyond `near`, for the camera.
+
+    They are those of its corners there and of the points where its edges meet the near plane.
+    """
+    u0, u1, v0, v1 = 1e9, -1e9, 1e9, -1e9
+    for i in range(8):
+        p, q, r = (1.0 if i & 1 else -1.0), (1.0 if i & 2 else -1.0), (1.0 if i & 4 else -1.0)
+        x = centre[0] + p * a[0] + q * b[0] + r * c[0]
+        y = centre[1] + p * a[1] + q * b[1] + r * c[1]
+        z = centre[2] + p * a[2] + q * b[2] + r * c[2]
+        if z > near:
+            u, v = x / z, y / z
+            u0, u1, v0, v1 = min(u0, u), max(u1, u), min(v0, v), max(v1, v)
+            continue
+        for k in range(3):  # edges from this hidden corner to its neighbours
+            edge = scaled(a, -2.0 * p) if k == 0 else (scaled(b, -2.0 * q) if k == 1 else scaled(c, -2.0 * r))
+            if z + edge[2] > near:
+                s = (near - z) / edge[2]
+                u, v = (x + s * edge[0]) / near, (y + s * edge[1]) / near
+                u0, u1, v0, v1 = min(u0, u), max(u1, u), min(v0, v), max(v1, v)
+    return u0, u1, v0, v1
+
+
+@scalar
+def clip(x, most):
+    """A whole number from 0 to `most`."""
+    return math.floor(max(0.0, min(x, most)))
+
+
+@scalar
+def bound(static, frame, bounds):
+    """Write the columns (bounds[0:2]) and rows (bounds[2:4]) of a frame of u and v; whether there are any."""
+    u0, u1, v0, v1 = frame
+    if u0 > u1:
+        return False
+    width, height = static.columns.shape[0], static.rows.shape[0]
+    across, down = 0.5 * width / static.edge[0], 0.5 * height / static.edge[1]
+    # A pixel's centre is at its index plus one half; a pixel of slack at either side covers rounding.
+    bounds[0], bounds[1] = (
+        clip(0.5 * width + u0 * across - 1, width),
+        clip(0.5 * width + u1 * across + 2, width),
+    )
+    bounds[2], bounds[3] = (
+        clip(0.5 * height - v1 * down - 1, height),
+        clip(0.5 * height - v0 * down + 2, height),
+    )
+    return bounds[0] < bounds[1] and bounds[2] < bounds[3]
+
+
+@scalar
+def dress(record, static, now, w, g, ax, ay, az):
+    """Write what light the primitive gives back."""
     geoms = static.kind.shape[0]
     for k in range(3):
+        axis = ax if k == 0 else (ay if k == 1 else az)
+        for i in range(static.light.shape[0]):
+            record[LIGHT + 3 * i + k] = dot(static.light[i], axis)
         if g < geoms:
             record[RGB + k] = static.rgb[g, k]
         else:
             record[RGB + k] = now.mark_rgb[w, k] if g == geoms else static.plate_rgb[now.pane_kind[w], k]
     record[EMISSION] = static.emission[g] if g < geoms else (static.mark_emission[0] if g == geoms else 0.0)
-    tall = 0.0 if kind_of(static, g) == PLANE else sz * (1.0 + length)
-    return (
-        (-dot(away, right), -dot(away, up), -dot(away, forward)),
-        (sx * dot(ax, right), sx * dot(ax, up), sx * dot(ax, forward)),
-        (sy * dot(ay, right), sy * dot(ay, up), sy * dot(ay, forward)),
-        (tall * dot(az, right), tall * dot(az, up), tall * dot(az, forward)),
-    )
-
-
-@scalar
-def corner(hull, i):
-    """The hull's i-th corner: bit k tells the side along its k-th edge."""
-    c, a, b, d = hull
-    p = 1.0 if i & 1 else -1.0
-    q = 1.0 if i & 2 else -1.0
-    r = 1.0 if i & 4 else -1.0
-    x, y, z = p * a[0] + q * b[0] + r * d[0], p * a[1] + q * b[1] + r * d[1], p * a[2] + q * b[2] + r * d[2]
-    return c[0] + x, c[1] + y, c[2] + z
-
-
-@scalar
-def frame_of(hull, near):
-    """Least and greatest u and v of the hull's part beyond `near`: of its corners and of its cut edges."""
-    u0, u1, v0, v1 = 1e9, -1e9, 1e9, -1e9
-    for i in range(8):
-        x, y, z = corner(hull, i)
-        for k in range(4):  # the corner itself, then the edges to its three neighbours
-            px, py, pz = x, y, z
-            if k > 0:
-                if z > near:
-                    break
-                qx, qy, qz = corner(hull, i ^ (1 << (k - 1)))
-                if qz <= near:
-                    continue
-                s = (near - z) / (qz - z)
-                px, py, pz = x + s * (qx - x), y + s * (qy - y), near
-            if pz >= near:
-                u0, u1, v0, v1 = min(u0, px / pz), max(u1, px / pz), min(v0, py / pz), max(v1, py / pz)
-    return u0, u1, v0, v1
 
 
 @scalar
 def place(static, now, w, view, g, camera, record, bounds):
-    """Write the record of a primitive and the columns and rows it may cover: bounds[0:2] and bounds[2:4]."""
+    """Write the record of a primitive and its bounds in the image, which are empty if this view lacks it."""
     bounds[0], bounds[1], bounds[2], bounds[3] = 0, 0, 0, 0
     if not drawn(static, now, w, view, g):
         return
-    hull = fill(record, static, now, w, view, g, camera)
-    u0, u1, v0, v1 = frame_of(hull, static.edge[2])
-    if u0 > u1:
+    place, ax, ay, az = pose_of(static, now, w, view, g)
+    sx, sy, sz, length = size_of(static, now, w, g)
+    eye = camera[0]
+    away = (eye[0] - place[0], eye[1] - place[1], eye[2] - place[2])
+    x, y, z = seen_along(ax, camera), seen_along(ay, camera), seen_along(az, camera)
+    tall = 0.0 if kind_of(static, g) == PLANE else sz * (1.0 + length)
+    centre = scaled(seen_along(away, camera), -1.0)
+    frame = frame_of(centre, scaled(x, sx), scaled(y, sy), scaled(z, tall), static.edge[2])
+    if not bound(static, frame, bounds):
         return
-    width, height = static.columns.shape[0], static.rows.shape[0]
-    across, down = 0.5 * width / static.edge[0], 0.5 * height / static.edge[1]
-    # A pixel's centre is at its index plus one half; one pixel of slack covers rounding.
-    bounds[0] = max(0, math.floor(max(u0 * across, -width) + 0.5 * width) - 1)
-    bounds[1] = min(width, math.ceil(min(u1 * across, width) + 0.5 * width) + 1)
-    bounds[2] = max(0, math.floor(0.5 * height - min(v1 * down, height)) - 1)
-    bounds[3] = min(height, math.ceil(0.5 * height - max(v0 * down, -height)) + 1)
+    record[LENGTH] = length
+    for k in range(3):
+        axis = ax if k == 0 else (ay if k == 1 else az)
+        along = x if k == 0 else (y if k == 1 else z)
+        inverse = 1.0 / (sx if k == 0 else (sy if k == 1 else sz))
+        record[k] = dot(away, axis) * inverse
+        record[RIGHT + k], record[UP + k], record[FORWARD + k] = scaled(along, inverse)
+        record[INVERSE + k] = inverse
+    dress(record, static, now, w, g, ax, ay, az)

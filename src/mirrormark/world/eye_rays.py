@@ -32,7 +32,7 @@ MIX_1, MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 S27, S30, S31, S21, S20 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(21), np.uint64(20)
 FIELD, BIT = np.uint64((1 << 20) - 1), np.uint64(1)
 
-scalar = numba.njit(error_model="numpy")
+scalar = numba.njit(error_model="numpy", forceinline=True)
 
 
 @scalar
