@@ -15,7 +15,8 @@ from dataclasses import fields, is_dataclass, replace
 import torch
 from mirrormark.presets import PRESETS
 
-from mirrormark.life.indicators import hold_out, indicators
+from mirrormark.life.held_out import hold_out
+from mirrormark.life.indicators import indicators
 from mirrormark.life.live import Life
 
 

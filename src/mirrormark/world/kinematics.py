@@ -16,6 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 
+PARALLEL_WORLDS = 512
+"""From this many postures on, starting threads costs less than it saves."""
+
+
 class Tree(NamedTuple):
     """A model's bodies (B) and hinges (J), as arrays in the order in which the compiled code takes them."""
 
@@ -118,33 +122,26 @@ _turn_cpu = numba.njit(cache=True)(turn)
 _pose_world_cpu = numba.njit(cache=True)(make_pose_world(_turn_cpu))
 
 
-@numba.njit(parallel=True, cache=True)
-def _poses_cpu(
+def _pose_worlds(
     qpos, parent, joint_count, first_joint, body_pos, body_mat, qpos_adr, reference, axis, anchor, xpos, xmat
 ):
     for w in numba.prange(qpos.shape[0]):
         _pose_world_cpu(
-            w,
-            qpos,
-            parent,
-            joint_count,
-            first_joint,
-            body_pos,
-            body_mat,
-            qpos_adr,
-            reference,
-            axis,
-            anchor,
-            xpos,
-            xmat,
-        )
+            w, qpos, parent, joint_count, first_joint, body_pos, body_mat,
+            qpos_adr, reference, axis, anchor, xpos, xmat,
+        )  # fmt: skip
+
+
+_serial = numba.njit(cache=True)(_pose_worlds)
+_parallel = numba.njit(cache=True, parallel=True)(_pose_worlds)
 
 
 def poses(tree: Tree, qpos: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """qpos (N, nq) -> xpos (N, B, 3), xmat (N, B, 3, 3)."""
     n, n_bodies = qpos.shape[0], tree.parent.shape[0]
     xpos, xmat = np.empty((n, n_bodies, 3)), np.empty((n, n_bodies, 3, 3))
-    _poses_cpu(np.ascontiguousarray(qpos, dtype=np.float64), *tree, xpos, xmat)
+    run = _parallel if n >= PARALLEL_WORLDS else _serial
+    run(np.ascontiguousarray(qpos, dtype=np.float64), *tree, xpos, xmat)
     return xpos, xmat
 
 
