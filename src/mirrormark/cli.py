@@ -14,7 +14,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "mirrormark.show.demo:demo",
         "watch the infant before its mirror: a short film, no GPU, no OpenGL",
     ),
-    "train": ("mirrormark.life.commands:train", "let a mind grow up: train or resume a run"),
+    "train": ("mirrormark.training:train", "let a mind grow up: train or resume a run"),
     "runs": ("mirrormark.life.commands:runs", "list runs and their state"),
     "exam": ("mirrormark.exam.commands:exam", "sit the mirror-mark exam with all its controls"),
     "report": ("mirrormark.show.commands:report", "write the report of an exam again from its tables"),
@@ -48,7 +48,10 @@ def main() -> None:
     command = getattr(importlib.import_module(module), function)
     words = len(name.split())
     try:
-        tyro.cli(command, prog=f"mirrormark {name}", args=arguments[words:])
+        if name == "train":  # its options depend on the preset: it reads its own words
+            command(arguments[words:])
+        else:
+            tyro.cli(command, prog=f"mirrormark {name}", args=arguments[words:])
     except (ValueError, FileNotFoundError, FileExistsError) as mistake:
         print(f"mirrormark {name}: {mistake}", file=sys.stderr)
         sys.exit(2)

@@ -150,6 +150,7 @@ def _write_parts(folder: Path, tree: dict, part_bytes: int) -> None:
                 "file": f"part-{i:05d}.safetensors",
                 "bytes": len(data),
                 "sha256": hashlib.sha256(data).hexdigest(),
+                "tensors": list(pieces),
             }
         )
     manifest = {"format": FORMAT, "torch": torch.__version__, "parts": parts, "tree": skeleton}
@@ -187,30 +188,55 @@ def read_manifest(path: Path) -> dict:
     return manifest
 
 
-def load(path: Path) -> dict:
-    """The tree of one checkpoint, every byte checked."""
+def load(path: Path, only: tuple[str, ...] = ()) -> dict:
+    """The tree of one checkpoint, every byte checked.
+
+    only: dotted branches; parts without any of them are not read and other branches are left out.
+    """
     manifest = read_manifest(path)
+    branches = tuple(f"root.{name}" for name in only) or ("root",)
     pieces: dict[str, Tensor] = {}
     for part in manifest["parts"]:
-        try:
-            data = (path / part["file"]).read_bytes()
-        except OSError:
-            raise CheckpointError(f"Checkpoint {path} is damaged: {part['file']} is missing.") from None
-        if len(data) != part["bytes"]:
-            raise CheckpointError(
-                f"Checkpoint {path} is damaged: {part['file']} has {len(data)} bytes of {part['bytes']}."
-            )
-        if hashlib.sha256(data).hexdigest() != part["sha256"]:
-            raise CheckpointError(
-                f"Checkpoint {path} is damaged: {part['file']} does not match its checksum."
-            )
-        try:
-            pieces |= load_tensors(data)
-        except SafetensorError as error:
-            raise CheckpointError(
-                f"Checkpoint {path}: {part['file']} is not safetensors ({error})."
-            ) from error
-    return _unflatten(manifest["tree"], _unpack(pieces))
+        wanted = {name for name in part["tensors"] if _under(name.rpartition("#")[0], branches)}
+        if wanted:
+            found = _read_part(path, part)
+            pieces |= {name: found[name] for name in wanted}
+    return _unflatten(_pruned(manifest["tree"], "root", branches), _unpack(pieces))
+
+
+def _under(name: str, branches: tuple[str, ...]) -> bool:
+    return any(name == branch or name.startswith(f"{branch}.") for branch in branches)
+
+
+def _pruned(tree: Any, name: str, branches: tuple[str, ...]) -> Any:
+    """The tree without what lies on no branch."""
+    if _under(name, branches) or not isinstance(tree, dict):
+        return tree
+    return {
+        key: _pruned(value, f"{name}.{key}", branches)
+        for key, value in tree.items()
+        if any(
+            _under(branch, (f"{name}.{key}",)) or _under(f"{name}.{key}", (branch,)) for branch in branches
+        )
+    }
+
+
+def _read_part(path: Path, part: dict) -> dict[str, Tensor]:
+    file = part["file"]
+    try:
+        data = (path / file).read_bytes()
+    except OSError:
+        raise CheckpointError(f"Checkpoint {path} is damaged: {file} is missing.") from None
+    if len(data) != part["bytes"]:
+        raise CheckpointError(
+            f"Checkpoint {path} is damaged: {file} has {len(data)} bytes of {part['bytes']}."
+        )
+    if hashlib.sha256(data).hexdigest() != part["sha256"]:
+        raise CheckpointError(f"Checkpoint {path} is damaged: {file} does not match its checksum.")
+    try:
+        return load_tensors(data)
+    except SafetensorError as error:
+        raise CheckpointError(f"Checkpoint {path}: {file} is not safetensors ({error}).") from error
 
 
 def load_newest(folder: Path) -> tuple[str, dict, list[str]]:

@@ -17,9 +17,8 @@ from torch import Tensor
 
 from mirrormark.life.descent import Descent, DescentConfig
 from mirrormark.life.memory import Memory
+from mirrormark.life.objectives import indifferent_objective, token_objective
 from mirrormark.life.schedule import Lap
-from mirrormark.mind import losses
-from mirrormark.mind.dream import Dream
 from mirrormark.mind.mind import Mind
 from mirrormark.mind.objective import (
     Objective,
@@ -113,6 +112,8 @@ class Learner:
         self.refused = torch.zeros((), device=self.device)
         self.in_a_row = torch.zeros((), device=self.device)
         self._sums: dict[str, Tensor] = {}
+        self._names: dict[tuple[str, ...], set[str]] = {}
+        self._open: tuple[str, ...] = ()
         self._graphs: dict[tuple, torch.cuda.CUDAGraph] = {}
         wrap = torch.compile if config.compile else (lambda function: function)
         self._objective = {
@@ -139,7 +140,7 @@ class Learner:
                 self.train_step(memory, lap.stages)
         self.mind.eval()
         self.steps += lap.steps
-        return self._read(lap.steps)
+        return self._read(lap)
 
     def _replay(self, memory: Memory, lap: Lap) -> None:
         key = (lap.stages, id(memory))
@@ -162,19 +163,19 @@ class Learner:
             else:
                 self.train_step(memory, lap.stages)
 
-    def _read(self, steps: int) -> dict[str, float]:
-        if not steps:
+    def _read(self, lap: Lap) -> dict[str, float]:
+        if not lap.steps:
             return {}
-        names = sorted(self._sums)
+        names = sorted(self._names[lap.stages])
         packed = torch.stack([self._sums[name] for name in names] + [self.refused, self.in_a_row]).tolist()
-        metrics = {name: total / steps for name, total in zip(names, packed)}
+        metrics = {name: total / lap.steps for name, total in zip(names, packed)}
         return metrics | {"refused_steps": packed[-2], "refused_in_a_row": packed[-1]}
 
     # The step itself: no host synchronisation below this line.
 
     def train_step(self, memory: Memory, stages: tuple[str, ...]) -> None:
         """One step of every open stage, in order. All random numbers are the device's default ones."""
-        c = self.config
+        c, self._open = self.config, stages
         refused = torch.zeros((), device=self.device)
         if "codec" in stages:
             refused = refused + self._codec_step(memory)
@@ -202,6 +203,7 @@ class Learner:
     def _descend(self, name: str, objective: Objective) -> Tensor:
         norm = self.descents[name].step(objective.loss)
         for metric, value in (objective.metrics | {f"{name}_gradient": norm}).items():
+            self._names.setdefault(self._open, set()).add(metric)
             if metric not in self._sums:
                 self._sums[metric] = torch.zeros((), device=self.device)
             self._sums[metric].add_(torch.nan_to_num(value.detach().float(), 0.0, 0.0, 0.0))
@@ -298,28 +300,3 @@ class Learner:
             torch.cuda.set_rng_state(state["random_cuda"], self.device)
         self.in_a_row.copy_(state["in_a_row"])
         self.steps = int(state["steps"])
-
-
-def token_objective(mind: Mind, latent: Tensor, action: Tensor) -> tuple[Objective, Tensor]:
-    """E9 on stored latents (point masses), and each sequence's worst-predicted frame, (B,) nats, for
-    curiosity."""
-    weights = mind.config.losses
-    table = mind.dynamics.logits(mind.dynamics(latent[:, :-1], action[:, :-1]))
-    loss = losses.point_dynamics_loss(latent[:, 1:], table, weights.free_nats)
-    surprise = -losses.pick(table.detach(), latent[:, 1:]).sum(-1).amax(1)
-    return Objective(weights.dynamics * loss, {"dynamics": loss.detach()}), surprise
-
-
-def indifferent_objective(mind: Mind, dreamed: Dream) -> tuple[Objective, Objective]:
-    """The ablation without the self-prior's cost: a policy that only keeps its entropy, a value of
-    nothing."""
-    acted = mind.policy(dreamed.latent[:, :-1], dreamed.hidden[:, :-1])
-    nothing = torch.zeros_like(dreamed.action[..., 0])
-    entropy = acted.entropy()
-    loss = losses.policy_loss(
-        acted.log_prob(dreamed.action), entropy, nothing, mind.config.imagination.entropy
-    )
-    logits = mind.value.logits(dreamed.latent[:, :-1], dreamed.hidden[:, :-1])
-    critic = mind.value.two_hot.cross_entropy(logits, nothing).mean()
-    policy = Objective(loss, {"policy": loss.detach(), "entropy": entropy.detach().mean()})
-    return policy, Objective(critic, {"value_loss": critic.detach()})

@@ -109,6 +109,12 @@ class Memory:
             self._written[group] += len(chosen)
         self._publish_counts()
 
+    def skip(self, episodes: Mapping[str, int]) -> None:
+        """Count episodes by group as stored and overwritten since, without having them."""
+        for name, count in episodes.items():
+            self._written[GROUPS.index(name)] += count
+        self._publish_counts()
+
     def _take(self, source: Tensor, chosen: Tensor, dtype: torch.dtype) -> Tensor:
         return source[chosen.to(source.device)].to(self.device, dtype)
 

@@ -1,0 +1,167 @@
+"""What `mirrormark train`, `runs` and `replay-nan` do, once their words are understood."""
+
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from mirrormark.life import checkpoint, nan
+from mirrormark.life.live import Hook, Life, LifeConfig, live
+from mirrormark.life.records import Records
+from mirrormark.life.run import Run, list_runs, to_json
+from mirrormark.life.setup import WorldSetup
+from mirrormark.mind.mind import MindConfig
+
+Device = Literal["auto", "cpu", "cuda"]
+
+
+class Interrupted(Exception):
+    """Asked to stop: the lap is finished and saved."""
+
+
+def choose_device(device: Device) -> torch.device:
+    """The device asked for; auto takes a GPU where there is one."""
+    there = torch.cuda.is_available()
+    if device == "cuda" and not there:
+        raise ValueError("--device cuda: torch finds no CUDA GPU on this machine; use --device cpu.")
+    return torch.device("cuda" if there and device != "cpu" else "cpu")
+
+
+def train(
+    name: str,
+    world: WorldSetup,
+    mind: MindConfig,
+    config: LifeConfig,
+    seed: int,
+    out: Path,
+    resume: bool = False,
+    device: Device = "auto",
+    hooks: tuple[Hook, ...] = (),
+) -> None:
+    """Start or resume a run in the folder `out`."""
+    if seed < 0:
+        raise ValueError(f"--seed is {seed}: give a whole number of 0 or more.")
+    place = choose_device(device)
+    asked = {"preset": name, "body": world.body, "seed": seed, "ablation": world.ablation}
+    asked |= {"world": to_json(world), "mind": to_json(mind), "life": to_json(config)}
+    console = Console(stderr=False)
+    run = Run.reopen(out, asked) if resume else Run.create(out, asked)
+    if world.ablation:
+        console.print(f"[bold]{world.ablation}[/bold]")
+    try:
+        life = Life(world, mind, config, seed, place)
+        if resume:
+            _go_on(life, run, console)
+        records = Records(run, life, name, console)
+        with _StopSoon(console, records) as stop, records:
+            live(life, (records, *hooks, stop), run.path / "nan")
+    except (Interrupted, KeyboardInterrupt):
+        run.note("interrupted", **_standing(run))
+        console.print(f"Interrupted; go on with the same command and --resume. {run.path}")
+        return
+    except BaseException as error:
+        run.note("failed", reason=str(error), **_standing(run))
+        raise
+    run.note("finished", lap=life.next_lap, episodes=life.config.schedule.episodes)
+    console.print(f"Finished: {run.path}")
+
+
+def _go_on(life: Life, run: Run, console: Console) -> None:
+    """Load the newest undamaged checkpoint; a run killed before its first one starts over."""
+    if not checkpoint.names(run.checkpoints):
+        console.print(f"{run.path} has no checkpoint yet: starting from the beginning.")
+        run.forget_after(0)
+        return
+    name, tree, complaints = checkpoint.load_newest(run.checkpoints)
+    for complaint in complaints:
+        console.print(f"{complaint} Going back to {name}.")
+    then = checkpoint.read_manifest(run.checkpoints / name)["torch"]
+    if then != torch.__version__:
+        console.print(
+            f"This run was saved by torch {then}; on {torch.__version__} it goes on, not bit for bit."
+        )
+    life.load_state(tree)
+    run.forget_after(life.next_lap)
+    console.print(f"Resuming {run.path} at lap {life.next_lap} of {life.schedule.total_laps}.")
+
+
+def _standing(run: Run) -> dict[str, Any]:
+    status = run.status()
+    return {key: status.get(key, 0) for key in ("lap", "episodes")}
+
+
+class _StopSoon:
+    """Ctrl-C or SIGTERM: finish the lap, save, stop. A second one stops at once, at the last checkpoint."""
+
+    def __init__(self, console: Console, records: Records) -> None:
+        self._console, self._records, self._asked = console, records, False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "_StopSoon":
+        for number in (signal.SIGINT, signal.SIGTERM):
+            try:
+                self._before[number] = signal.signal(number, self._ask)
+            except ValueError:  # not the main thread: nobody can press Ctrl-C there
+                return self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        if self._asked:
+            raise KeyboardInterrupt
+        self._asked = True
+        self._console.print("Stopping after this lap; once more stops at once.")
+
+    def __call__(self, lap: Any, life: Life, metrics: dict[str, float]) -> None:
+        if self._asked:
+            self._records.save(lap)
+            raise Interrupted
+
+
+def runs(folder: Path = Path("runs")) -> None:
+    """List the runs below a folder with their state.
+
+    Args:
+        folder: Where to look.
+    """
+    rows = list_runs(folder) if folder.is_dir() else []
+    if not rows:
+        print(f"No runs below {folder}.")
+        return
+    table = Table("run", "preset", "body", "seed", "state", "lap", "episodes", "removal", "chance", "note")
+    for row in rows:
+        exam = row["last_exam"] or {}
+        rates = [f"{exam[k]:.2f}" if k in exam else "" for k in ("removal_rate", "chance_removal_rate")]
+        facts = [
+            row["name"],
+            row["preset"],
+            row["body"],
+            row["seed"],
+            row["state"],
+            row["lap"],
+            row["episodes"],
+        ]
+        table.add_row(*(str(fact) for fact in facts), *rates, row["ablation"] or "")
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+def replay_nan(dump: Path, device: Literal["cpu", "cuda"] = "cpu") -> None:
+    """Repeat a train step that was not finite, from the dump that the stopped run left.
+
+    Args:
+        dump: The folder named in the run's last message.
+        device: Where to repeat it.
+    """
+    found = nan.replay(dump, device)
+    refused = ", ".join(found["refused"]) or "none: the step is finite here"
+    print(f"lap {found['lap']}: refused by {refused}")
+    print(f"weights that are not finite: {', '.join(found['bad_weights']) or 'none'}")
+    print(f"batch entries that are not finite: {', '.join(found['bad_in_batch']) or 'none'}")

@@ -1,0 +1,123 @@
+"""Everyday episodes that nobody learns from, and paired frames with and without the mark: what indicators
+look at.
+
+No part of the mind ever gets these pairs, masks or labels.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mirrormark.life.memory import Episodes
+from mirrormark.life.rollout import Recipe, gather, to_tensors
+from mirrormark.life.setup import WorldSetup, movement_of
+from mirrormark.world.worlds import EPISODE_CONTROL_STEPS, Worlds
+
+HELD_OUT_SEED = 2**62
+"""First seed of the held-out episodes; lives draw theirs below it."""
+_PAIR_EVERY_CONTROL_STEPS = 10
+
+
+@dataclass(frozen=True)
+class IndicatorConfig:
+    """How many held-out episodes stand behind the indicators."""
+
+    everyday_episodes: int = 256
+    """Held-out episodes of everyday movement, three quarters of them marked (ours)."""
+    pairs: int = 512
+    """Most paired frames, with and without mark, behind gates 1 and 2 (ours)."""
+    policy_episodes: int = 128
+    """Marked episodes moved by the policy behind gate 5 (ours; the exam proper has its own number)."""
+
+    def __post_init__(self) -> None:
+        if min(self.everyday_episodes, self.policy_episodes) < 4 or self.pairs < 1:
+            raise ValueError("indicators need at least 4 everyday and policy episodes and 1 pair.")
+
+
+class Pairs(NamedTuple):
+    """The same moments seen with and without the mark, only where the mark is seen."""
+
+    with_mark: dict[str, Tensor]
+    without_mark: dict[str, Tensor]
+    mask: Tensor  # (N, 64, 64) bool: pixels of the mark
+
+
+class HeldOut(NamedTuple):
+    """Everyday life that nobody learned from."""
+
+    episodes: Episodes
+    pairs: Pairs
+    removal_rate: float  # chance: marked everyday episodes in which the mark came off
+    yoked_rate: float  # the same for an invisible place elsewhere
+    distance_m: float  # nearer hand to mark, mean over frames
+
+
+def hold_out(setup: WorldSetup, config: IndicatorConfig, device: torch.device | str) -> HeldOut:
+    """Roll out the held-out episodes and take pairs on the way; the same for every mind of this setup."""
+    device = torch.device(device)
+    n = config.everyday_episodes
+    worlds = setup.worlds(n, _eye_device(setup, device))
+    watch = _Watch(worlds, config.pairs)
+    plan = Recipe(HELD_OUT_SEED + np.arange(n), np.arange(n) % 4 != 0, n)
+    episodes = gather(watch, movement_of(setup, worlds), plan, None)  # type: ignore[arg-type]
+    episodes = episodes._replace(observation=to_tensors(episodes.observation, device))
+    worn = plan.marked
+    return HeldOut(
+        episodes,
+        watch.pairs(device),
+        removal_rate=float(watch.info["mark_removed"][worn].mean()),
+        yoked_rate=float(watch.info["yoked_touched"][worn].mean()),
+        distance_m=float(np.nanmean(watch.distances)),
+    )
+
+
+def _eye_device(setup: WorldSetup, device: torch.device) -> str:
+    return "cuda" if device.type == "cuda" and "vision" in setup.senses else "cpu"
+
+
+class _Watch:
+    """Worlds that remember pairs, distances and the last info of an episode."""
+
+    def __init__(self, worlds: Worlds, most_pairs: int) -> None:
+        self._worlds, self.n, self.actions = worlds, worlds.n, worlds.actions
+        self._each = -(-most_pairs // (EPISODE_CONTROL_STEPS // _PAIR_EVERY_CONTROL_STEPS))
+        self._pairs: list[tuple[dict[str, Tensor], dict[str, Tensor]]] = []
+        self._masks: list[np.ndarray] = []
+        self.distances: list[np.ndarray] = []
+        self._t = 0
+
+    def reset(self, **options: Any) -> tuple[dict, dict]:
+        return self._worlds.reset(**options)
+
+    def step(self, action: np.ndarray) -> tuple:
+        result = self._worlds.step(action)
+        self._t += 1
+        self.info = result[-1]
+        self.distances.append(self.info["hand_mark_distance_m"])
+        if self._t % _PAIR_EVERY_CONTROL_STEPS == 0:
+            self._take_pairs(result[0])
+        return result
+
+    def _take_pairs(self, observation: dict[str, Any]) -> None:
+        found = self._worlds.paired_frames()
+        seeing = "vision" if "vision" in observation else "cell"
+        shown, hidden = (to_tensors({seeing: found[k]}, "cpu")[seeing] for k in ("with_mark", "without_mark"))
+        mask = np.asarray(found["mark_mask"])
+        seen = np.flatnonzero(mask.reshape(self.n, -1).any(1) & ~self.info["unstable"])
+        # A different stretch of worlds each time, so that few pairs still come from many episodes.
+        seen = np.roll(seen, -self._t * self._each)[: self._each]
+        rest = {k: torch.as_tensor(v)[seen].cpu() for k, v in observation.items() if k != seeing}
+        rest = {k: v.clone() for k, v in rest.items()}
+        self._pairs.append((rest | {seeing: shown[seen]}, rest | {seeing: hidden[seen]}))
+        self._masks.append(mask[seen])
+
+    def pairs(self, device: torch.device) -> Pairs:
+        def joined(side: int) -> dict[str, Tensor]:
+            sides = [pair[side] for pair in self._pairs]
+            return {k: torch.cat([part[k] for part in sides]).to(device) for k in sides[0]}
+
+        mask = torch.from_numpy(np.concatenate(self._masks)).to(device)
+        return Pairs(joined(0), joined(1), mask)

@@ -1,0 +1,188 @@
+"""A learning life: gather, learn, look back; lap after lap."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from mirrormark.life.held_out import IndicatorConfig
+from mirrormark.life.learner import Learner, LearnerConfig
+from mirrormark.life.memory import Episodes, Memory, MemoryConfig
+from mirrormark.life.nan import NotFinite, dump
+from mirrormark.life.rollout import FRAMES_PER_EPISODE, Actor, encode, gather, recipe
+from mirrormark.life.schedule import Lap, Schedule, ScheduleConfig
+from mirrormark.life.setup import WorldSetup, build_mind, movement_of
+from mirrormark.mind.mind import MindConfig
+from mirrormark.mind.senses import SenseSpec
+from mirrormark.world.worlds import Worlds
+
+
+@dataclass(frozen=True)
+class LifeConfig:
+    """Schedule, memory, learner and indicators of one life."""
+
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    """When it gathers, learns and is examined."""
+    memory: MemoryConfig = field(default_factory=MemoryConfig)
+    """What it remembers."""
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    """How it learns."""
+    indicators: IndicatorConfig = field(default_factory=IndicatorConfig)
+    """What is looked at on the way."""
+    tokens: bool = False
+    """The codec is frozen while the rest learns, and memory holds latents (ours; the paper learns
+    jointly)."""
+    pool_episodes: int = 1024
+    """Everyday episodes in the pool from which a codec phase draws single frames (ours)."""
+    marked_share: float = 0.5
+    """Share of marked episodes in life (paper Table III)."""
+
+
+class UnstableWorlds(RuntimeError):
+    """More than half of a lap's worlds broke: the body or its actions are not sound."""
+
+
+class Life:
+    """Everything one run holds: worlds, mind, learner, memory, and where it stands."""
+
+    def __init__(
+        self, world: WorldSetup, mind: MindConfig, config: LifeConfig, seed: int, device: torch.device | str
+    ) -> None:
+        if config.schedule.codec_laps and not config.tokens:
+            raise ValueError(
+                "schedule.codec_laps needs tokens=True: a codec with its own phase is then frozen."
+            )
+        self.world, self.config, self.seed = world, config, seed
+        self.device = torch.device(device)
+        self.schedule = Schedule(config.schedule)
+        self._worlds: dict[int, Worlds] = {}
+        torch.manual_seed(seed)
+        some = self.worlds(config.schedule.episodes_per_lap)
+        self.mind = build_mind(mind, some).to(self.device)
+        self.learner = Learner(self.mind, config.learner, config.tokens)
+        frame = {name: _stored(sense) for name, sense in self.mind.codec.senses.items()}
+        small = torch.uint8 if self.mind.spec.widest <= 256 else torch.int16
+        kept = {"latent": ((self.mind.spec.K,), small)} if config.tokens else frame
+        self.memory = Memory(kept, some.actions, FRAMES_PER_EPISODE, config.memory, self.device)
+        self.pool: Memory | None = None
+        if config.schedule.codec_laps:
+            room = MemoryConfig(
+                capacity_episodes=2 * config.pool_episodes
+            )  # two of its four groups stay empty
+            self.pool = Memory(frame, some.actions, FRAMES_PER_EPISODE, room, self.device)
+        self.next_lap = 0
+
+    def worlds(self, n: int) -> Worlds:
+        """n worlds, made once for each n."""
+        if n not in self._worlds:
+            seeing = self.device.type == "cuda" and "vision" in self.world.senses
+            self._worlds[n] = self.world.worlds(n, "cuda" if seeing else "cpu")
+        return self._worlds[n]
+
+    def memory_of(self, lap: Lap) -> Memory:
+        """What the lap fills and learns from: the codec's pool in its phase, then memory."""
+        return self.pool if lap.phase == "codec" and self.pool is not None else self.memory
+
+    def gather(self, lap: Lap) -> Episodes:
+        """The lap's new episodes, the same ones for the same seed, lap and mind."""
+        worlds = self.worlds(lap.episodes)
+        plan = recipe(lap.episodes, lap.index, self.seed, lap.policy_moves, self.config.marked_share)
+        actor = None
+        if plan.random < lap.episodes:
+            actor = Actor(self.mind, lap.episodes - plan.random)
+            actor.begin(int(plan.seeds[0] % 2**31))
+        self.mind.eval()
+        mind = self.mind if self.config.tokens and lap.phase == "life" else None
+        episodes = gather(worlds, movement_of(self.world, worlds), plan, actor, mind)
+        if len(episodes.marked) <= lap.episodes // 2:
+            broken = lap.episodes - len(episodes.marked)
+            raise UnstableWorlds(
+                f"Lap {lap.index}: the physics broke in {broken} of {lap.episodes} worlds; "
+                "check the body's masses, ranges and tone."
+            )
+        return episodes
+
+    def live(self, lap: Lap) -> dict[str, float]:
+        """One lap: gather, remember, learn. Ends with the codec frozen if this was its last lap."""
+        memory = self.memory_of(lap)
+        episodes = self.gather(lap)
+        memory.extend(episodes)
+        metrics = self.learner.learn(memory, lap)
+        metrics["unstable_worlds"] = float(lap.episodes - len(episodes.marked))
+        self.next_lap = lap.index + 1
+        if self.next_lap == self.config.schedule.codec_laps:
+            self.freeze_codec()
+        return metrics
+
+    @torch.no_grad()
+    def freeze_codec(self) -> None:
+        """The codec's phase ends: what its pool holds is remembered as latents, and the pool is let go."""
+        assert self.pool is not None
+        self.mind.codec.requires_grad_(False)
+        pool, marked_group = self.pool, 1
+        for group, count in enumerate(list(pool.counts.values())[:2]):
+            for rows in torch.arange(group * pool.per_group, group * pool.per_group + count).split(32):
+                rows = rows.to(pool.device)
+                frames = {name: kept[rows].flatten(0, 1) for name, kept in pool.observation.items()}
+                latent = encode(self.mind, frames).unflatten(0, (len(rows), FRAMES_PER_EPISODE))
+                marked = torch.full((len(rows),), group == marked_group)
+                kept = {"latent": latent}
+                self.memory.extend(
+                    Episodes(kept, pool.action[rows], pool.mark[rows], torch.zeros_like(marked), marked)
+                )
+        self.pool = None
+
+    # Checkpoints
+
+    def state(self) -> dict:
+        """All that the rest of the run depends on. A codec's pool is made again from its seeds instead."""
+        return {"learner": self.learner.state(), "memory": self.memory.state(), "next_lap": self.next_lap}
+
+    def load_state(self, state: dict) -> None:
+        """Go on from what `state` returned."""
+        self.learner.load_state(state["learner"])
+        self.memory.load_state(state["memory"])
+        self.next_lap = int(state["next_lap"])
+        if self.next_lap < self.config.schedule.codec_laps:
+            self._refill_pool()
+        elif self.pool is not None:
+            self.mind.codec.requires_grad_(False)
+            self.pool = None
+
+    def _refill_pool(self) -> None:
+        """Everyday movement depends on seeds only: gather again what would still be in the pool."""
+        assert self.pool is not None
+        laps = [self.schedule.lap(index) for index in range(self.next_lap)]
+        marks = [recipe(p.episodes, p.index, self.seed, False, self.config.marked_share).marked for p in laps]
+        for i, lap in enumerate(laps):
+            later = (
+                [int(mark.sum()) for mark in marks[i + 1 :]],
+                [int((~mark).sum()) for mark in marks[i + 1 :]],
+            )
+            if min(sum(later[0]), sum(later[1])) >= self.pool.per_group:
+                self.pool.skip(
+                    {"random_marked": int(marks[i].sum()), "random_unmarked": int((~marks[i]).sum())}
+                )
+            else:
+                random = torch.get_rng_state()
+                self.pool.extend(self.gather(lap))
+                torch.set_rng_state(random)
+
+
+def _stored(sense: SenseSpec) -> tuple[tuple[int, ...], torch.dtype]:
+    return sense.shape, {"image": torch.uint8, "vector": torch.float32, "symbol": torch.int64}[sense.kind]
+
+
+Hook = Callable[[Lap, Life, dict[str, float]], None]
+
+
+def live(life: Life, hooks: Iterable[Hook] = (), dump_to: Path | None = None) -> None:
+    """The whole life from where it stands. Hooks see every lap: metrics, exams, checkpoints, displays."""
+    for lap in life.schedule.laps(life.next_lap):
+        metrics = life.live(lap)
+        if metrics.get("refused_in_a_row", 0) >= life.config.learner.refused_in_a_row:
+            place = dump(life.learner, life.memory_of(lap), lap, dump_to, life.world) if dump_to else None
+            raise NotFinite(lap.index, int(metrics["refused_in_a_row"]), place)
+        for hook in hooks:
+            hook(lap, life, metrics)

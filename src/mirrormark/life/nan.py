@@ -1,0 +1,118 @@
+"""When losses stop being finite: keep batch and state of such a step, and repeat it later."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mirrormark.life import checkpoint
+from mirrormark.life.learner import Learner, LearnerConfig
+from mirrormark.life.memory import Draw, Memory, MemoryConfig
+from mirrormark.life.run import from_json, to_json
+from mirrormark.life.schedule import Lap
+from mirrormark.life.setup import WorldSetup
+from mirrormark.life.weights import describe, rebuild
+
+_TRIES = 10
+"""Steps tried for the dump: after a long row of refusals nearly every step is one."""
+
+
+class NotFinite(RuntimeError):
+    """Too many steps in a row had a loss or gradient that is not finite."""
+
+    def __init__(self, lap: int, in_a_row: int, place: Path | None) -> None:
+        where = (
+            f"batch and state are in {place}: mirrormark replay-nan {place}"
+            if place
+            else "no dump was asked for"
+        )
+        super().__init__(
+            f"Lap {lap}: {in_a_row} train steps in a row were not finite and were skipped; {where}"
+        )
+        self.place = place
+
+
+class _Recorder:
+    """A memory that remembers what it gave out."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory, self.config = memory, memory.config
+        self.draws: list[dict[str, Any]] = []
+
+    def sequences(self, batch: int, length: int) -> Draw:
+        draw = self._memory.sequences(batch, length)
+        self.draws.append({"observation": draw.observation, "action": draw.action, "row": draw.row})
+        return draw
+
+    def frames(self, *arguments: Any) -> dict[str, torch.Tensor]:
+        frames = self._memory.frames(*arguments)
+        self.draws.append({"observation": frames})
+        return frames
+
+    def report_error(self, *arguments: Any) -> None:
+        """A repeated step leaves no trace in memory."""
+
+
+class _Playback(_Recorder):
+    """A memory that gives out what was recorded, in order."""
+
+    def __init__(self, draws: list[dict[str, Any]], memory_config: Any) -> None:
+        self._left, self.config = list(draws), memory_config
+
+    def sequences(self, batch: int, length: int) -> Draw:
+        kept = self._left.pop(0)
+        return Draw(kept["observation"], kept["action"], kept["row"])
+
+    def frames(self, *arguments: Any) -> dict[str, torch.Tensor]:
+        return self._left.pop(0)["observation"]
+
+
+def dump(learner: Learner, memory: Memory, lap: Lap, folder: Path, world: WorldSetup) -> Path:
+    """Repeat steps until one is refused, and keep the state before it with its batch."""
+    before, recorder = learner.state(), _Recorder(memory)
+    for _ in range(_TRIES):
+        before, recorder = _copied(learner.state()), _Recorder(memory)
+        learner.train_step(recorder, lap.stages)  # type: ignore[arg-type]
+        if float(learner.in_a_row) > 0:
+            break
+    about = describe(learner.mind, world, lap=lap.index, stages=list(lap.stages), tokens=learner.tokens)
+    about["learner"], about["memory"] = to_json(learner.config), to_json(memory.config)
+    tree = {"about": about, "learner": before, "draws": recorder.draws}
+    return checkpoint.save(folder, f"lap-{lap.index:08d}", tree)
+
+
+def _copied(tree: Any) -> Any:
+    """State as it is now: later steps change the weights in place."""
+    if isinstance(tree, dict):
+        return {key: _copied(value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [_copied(value) for value in tree]
+    return tree.clone() if isinstance(tree, torch.Tensor) else tree
+
+
+def replay(place: Path, device: str = "cpu") -> dict[str, Any]:
+    """Do the kept step again; tells which descents refused it and what in batch and weights is not finite."""
+    tree = checkpoint.load(place)
+    about = tree["about"]
+    mind = rebuild(about).to(device)
+    learner = Learner(mind, from_json(LearnerConfig, about["learner"], "learner"), bool(about["tokens"]))
+    learner.load_state(tree["learner"])
+    learner.mind.train()
+    draws = [_moved(draw, device) for draw in tree["draws"]]
+    playback = _Playback(draws, from_json(MemoryConfig, about["memory"], "memory"))
+    weights = [name for name, value in mind.state_dict().items() if not value.isfinite().all()]
+    seen = {name for draw in draws for name, value in _flat(draw).items() if not value.isfinite().all()}
+    learner.train_step(playback, tuple(about["stages"]))  # type: ignore[arg-type]
+    refused = [name for name, descent in learner.descents.items() if float(descent.refused) > 0]
+    return {"lap": about["lap"], "refused": refused, "bad_weights": weights, "bad_in_batch": sorted(seen)}
+
+
+def _flat(draw: dict[str, Any]) -> dict[str, torch.Tensor]:
+    return draw["observation"] | {name: value for name, value in draw.items() if name != "observation"}
+
+
+def _moved(draw: dict[str, Any], device: str) -> dict[str, Any]:
+    return {
+        name: {k: v.to(device) for k, v in value.items()} if isinstance(value, dict) else value.to(device)
+        for name, value in draw.items()
+    }

@@ -1,0 +1,35 @@
+"""Two objectives of our own beside the mind's: stored latents with curiosity, and a policy without a
+drive."""
+
+import torch
+from torch import Tensor
+
+from mirrormark.mind import losses
+from mirrormark.mind.dream import Dream
+from mirrormark.mind.mind import Mind
+from mirrormark.mind.objective import Objective
+
+
+def token_objective(mind: Mind, latent: Tensor, action: Tensor) -> tuple[Objective, Tensor]:
+    """E9 on stored latents (point masses), and each sequence's worst-predicted frame, (B,) nats, for
+    curiosity."""
+    weights = mind.config.losses
+    table = mind.dynamics.logits(mind.dynamics(latent[:, :-1], action[:, :-1]))
+    loss = losses.point_dynamics_loss(latent[:, 1:], table, weights.free_nats)
+    surprise = -losses.pick(table.detach(), latent[:, 1:]).sum(-1).amax(1)
+    return Objective(weights.dynamics * loss, {"dynamics": loss.detach()}), surprise
+
+
+def indifferent_objective(mind: Mind, dreamed: Dream) -> tuple[Objective, Objective]:
+    """The ablation without the self-prior's cost: a policy that only keeps its entropy, a value of
+    nothing."""
+    acted = mind.policy(dreamed.latent[:, :-1], dreamed.hidden[:, :-1])
+    nothing = torch.zeros_like(dreamed.action[..., 0])
+    entropy = acted.entropy()
+    loss = losses.policy_loss(
+        acted.log_prob(dreamed.action), entropy, nothing, mind.config.imagination.entropy
+    )
+    logits = mind.value.logits(dreamed.latent[:, :-1], dreamed.hidden[:, :-1])
+    critic = mind.value.two_hot.cross_entropy(logits, nothing).mean()
+    policy = Objective(loss, {"policy": loss.detach(), "entropy": entropy.detach().mean()})
+    return policy, Objective(critic, {"value_loss": critic.detach()})

@@ -1,0 +1,82 @@
+"""Weights of a mind by themselves: snapshots of a run, and loading them for exams, probes and the live
+page."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from mirrormark.life import checkpoint
+from mirrormark.life.checkpoint import CheckpointError
+from mirrormark.life.run import from_json, to_json
+from mirrormark.life.setup import WorldSetup
+from mirrormark.mind.mind import Mind, MindConfig
+from mirrormark.mind.senses import SenseSpec
+
+_LEFT_OUT = ("value.", "ema.", "return_range.")
+"""What only learning needs: snapshots go without it."""
+
+
+class Loaded(NamedTuple):
+    """A mind, and what it grew up as."""
+
+    mind: Mind
+    world: WorldSetup
+    about: dict[str, Any]  # preset, seed, episodes, steps, ablation, ...
+
+
+def describe(mind: Mind, world: WorldSetup, **facts: Any) -> dict[str, Any]:
+    """What is needed to build this mind and its world again, as JSON values."""
+    senses = {name: [sense.kind, sense.size] for name, sense in mind.codec.senses.items()}
+    return {
+        "mind": to_json(mind.config),
+        "world": to_json(world),
+        "senses": senses,
+        "actions": mind.actions,
+        "ablation": world.ablation,
+        **facts,
+    }
+
+
+def rebuild(about: dict[str, Any]) -> Mind:
+    """A mind of the described sizes, with fresh weights."""
+    senses = {name: SenseSpec(kind, size) for name, (kind, size) in about["senses"].items()}
+    return Mind(from_json(MindConfig, about["mind"], "mind"), senses, int(about["actions"]))
+
+
+def save_snapshot(folder: Path, name: str, mind: Mind, about: dict[str, Any]) -> Path:
+    """Weights only, in bf16, under folder/name; all earlier snapshots stay."""
+    kept = {key: value for key, value in mind.state_dict().items() if not key.startswith(_LEFT_OUT)}
+    half = {key: value.bfloat16() if value.is_floating_point() else value for key, value in kept.items()}
+    return checkpoint.save(folder, name, {"about": about, "weights": half}, keep=10**9)
+
+
+def find(path: Path) -> Path:
+    """The snapshot or checkpoint that `path` means: itself, or the newest of a run folder."""
+    if (path / "manifest.json").exists():
+        return path
+    if not path.exists():
+        raise CheckpointError(f"{path} does not exist: give a run, a checkpoint or a snapshot.")
+    for folder in (path, path / "checkpoints", path / "snapshots"):
+        found = [name for name in checkpoint.names(folder) if (folder / name / "manifest.json").exists()]
+        if found:
+            return folder / found[-1]
+    raise CheckpointError(f"{path} holds no checkpoint and no snapshot yet.")
+
+
+def load_weights(path: Path | str, device: torch.device | str = "cpu") -> Loaded:
+    """The mind of a run folder, a checkpoint or a snapshot; replay and optimisers are not read."""
+    found = find(Path(path))
+    tree = checkpoint.load(found, only=("about", "weights", "learner.mind"))
+    about = tree["about"]
+    weights: dict[str, Tensor] = tree["weights"] if "weights" in tree else tree["learner"]["mind"]
+    mind = rebuild(about)
+    full = {k: v.float() if v.is_floating_point() else v for k, v in weights.items()}
+    missing, unknown = mind.load_state_dict(full, strict=False)
+    if unknown or any(not name.startswith(_LEFT_OUT) for name in missing):
+        raise CheckpointError(f"{found} does not fit the mind it describes: damaged, or of another version.")
+    if missing:
+        mind.ema.self_prior.load_state_dict(mind.self_prior.state_dict())
+    mind.requires_grad_(False)
+    return Loaded(mind.to(device).eval(), from_json(WorldSetup, about["world"], "world"), about)

@@ -1,0 +1,205 @@
+"""Named, complete configurations. `paper` is Tables I-III with the project's decision wherever sources
+disagree or are silent (docs/paper.md); every other preset differs from it only where a comment gives the
+reason.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from mirrormark.life.descent import DescentConfig
+from mirrormark.life.held_out import IndicatorConfig
+from mirrormark.life.learner import LearnerConfig
+from mirrormark.life.live import LifeConfig
+from mirrormark.life.memory import MemoryConfig
+from mirrormark.life.schedule import ScheduleConfig
+from mirrormark.life.setup import WorldSetup
+from mirrormark.mind.configs import MINDS
+from mirrormark.mind.mind import MindConfig
+from mirrormark.world.movement import MovementConfig
+from mirrormark.world.senses import SYMBOLIC_SENSES
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A world, a mind and a life."""
+
+    world: WorldSetup = field(default_factory=WorldSetup)
+    """Body, mirror, mark, movement, senses."""
+    mind: MindConfig = field(default_factory=MindConfig)
+    """Codec, dynamics, self-prior, policy, value."""
+    life: LifeConfig = field(default_factory=LifeConfig)
+    """Schedule, memory, learner, indicators."""
+
+
+PAPER = Preset(
+    world=WorldSetup(movement=MovementConfig(kind="iid")),
+    mind=MINDS["paper"],
+    life=LifeConfig(
+        # 1,000 episodes of frames are 1.2 GB: saving them every lap would cost more than learning from them.
+        schedule=ScheduleConfig(checkpoint_every_laps=100),
+    ),
+)
+
+# The public robot-only code where it is known to differ: D4, D9 and D10 in the mind, D5 here.
+PAPER_CODE = replace(
+    PAPER,
+    mind=MINDS["paper-code"],
+    life=replace(PAPER.life, learner=replace(PAPER.life.learner, diet_marked_share=0.031)),  # D5
+)
+
+# Higher rates than the public code's 3e-5: pre-norm nets on tokens bear them, and minutes are what we have.
+_SWIFT_LEARNER = LearnerConfig(
+    world=DescentConfig(6e-4),
+    self_prior=DescentConfig(6e-4),
+    policy=DescentConfig(3e-4, optimiser="adam"),
+    value=DescentConfig(6e-4, optimiser="adam"),
+    world_sequences=128,  # without convolutions a batch of 128×64 tokens costs what 32×64 frames cost
+    precision="bf16",
+)
+
+SWIFT = Preset(
+    # Held torques double chance removal (learning.md): what is never seen cannot be dreamed.
+    world=WorldSetup(movement=MovementConfig(kind="held")),
+    mind=MINDS["swift"],
+    life=LifeConfig(
+        schedule=ScheduleConfig(
+            episodes=25_600,  # 25 minutes of one H200 in all
+            episodes_per_lap=256,  # many worlds at once: the eye is fast only in large batches
+            steps_per_lap=400,
+            # All stages can start once tokens exist: the codec's pool fills memory before the first lap.
+            world_from_episode=0,
+            self_prior_from_episode=0,
+            policy_from_episode=2_560,  # in the dreams of an untrained world there is nothing to learn
+            exam_every_episodes=2_560,
+            # Codec first: recovery of the mark needs 2,048 different frames a step, which replay cannot give.
+            codec_laps=20,
+            codec_first_episodes=512,
+            codec_episodes_per_lap=64,
+            codec_steps_per_lap=1_000,
+            checkpoint_every_laps=5,
+        ),
+        memory=MemoryConfig(capacity_episodes=8_192),  # 32-64 bytes a frame: more past costs nothing
+        learner=_SWIFT_LEARNER,
+        indicators=IndicatorConfig(everyday_episodes=512),
+        tokens=True,
+        pool_episodes=1_024,
+    ),
+)
+
+# Ideal tokens: where seeing is not the problem, everything behind it can be studied on two cores.
+IDEAL = Preset(
+    # Half the flexor tone: chance .17-.18, and posture worth 2-5 nats only (learning.md).
+    world=WorldSetup(tone="flexor", tone_scale=0.5, senses=SYMBOLIC_SENSES),
+    mind=MINDS["ideal"],
+    life=LifeConfig(
+        schedule=ScheduleConfig(
+            episodes=5_120,
+            episodes_per_lap=128,
+            steps_per_lap=60,
+            world_from_episode=0,
+            self_prior_from_episode=0,
+            policy_from_episode=1_536,
+            exam_every_episodes=640,
+            checkpoint_every_laps=5,
+        ),
+        memory=MemoryConfig(capacity_episodes=8_192),
+        learner=replace(
+            _SWIFT_LEARNER,
+            world=DescentConfig(1e-3),
+            self_prior=DescentConfig(1e-3),
+            world_sequences=32,
+            world_frames=32,
+            self_prior_frames=256,
+            dreams=128,
+            diet_marked_share=0.03,  # learning.md's sketch; the gap grows as the share falls
+            precision="fp32",
+        ),
+        indicators=IndicatorConfig(everyday_episodes=256, policy_episodes=128),
+        tokens=True,
+    ),
+)
+
+# Pixels on a CPU: swift with narrow nets and small batches; shows falling loss, not a reaching infant.
+LAPTOP = replace(
+    SWIFT,
+    mind=MINDS["laptop"],
+    life=replace(
+        SWIFT.life,
+        schedule=ScheduleConfig(
+            episodes=640,
+            episodes_per_lap=32,
+            steps_per_lap=20,
+            world_from_episode=0,
+            self_prior_from_episode=0,
+            policy_from_episode=128,
+            exam_every_episodes=160,
+            codec_laps=10,
+            codec_first_episodes=64,
+            codec_episodes_per_lap=16,
+            codec_steps_per_lap=60,
+            checkpoint_every_laps=5,
+        ),
+        memory=MemoryConfig(capacity_episodes=1_024),
+        learner=replace(
+            _SWIFT_LEARNER,
+            world_sequences=16,
+            world_frames=32,
+            self_prior_frames=128,
+            dreams=64,
+            codec_frames=128,
+            precision="fp32",
+        ),
+        indicators=IndicatorConfig(everyday_episodes=32, pairs=128, policy_episodes=16),
+        pool_episodes=128,
+    ),
+)
+
+# The whole street in seconds, for tests; it learns nothing worth looking at.
+SMOKE = replace(
+    SWIFT,
+    mind=MINDS["smoke"],
+    life=replace(
+        SWIFT.life,
+        schedule=ScheduleConfig(
+            episodes=24,
+            episodes_per_lap=4,
+            steps_per_lap=4,
+            world_from_episode=0,
+            self_prior_from_episode=0,
+            policy_from_episode=8,
+            exam_every_episodes=12,
+            codec_laps=2,
+            codec_first_episodes=4,
+            codec_episodes_per_lap=4,
+            codec_steps_per_lap=4,
+            checkpoint_every_laps=2,
+        ),
+        memory=MemoryConfig(capacity_episodes=64),
+        learner=replace(
+            _SWIFT_LEARNER,
+            world_sequences=4,
+            world_frames=16,
+            self_prior_frames=16,
+            dreams=8,
+            codec_frames=16,
+            precision="fp32",
+        ),
+        indicators=IndicatorConfig(everyday_episodes=8, pairs=16, policy_episodes=4),
+        pool_episodes=16,
+    ),
+)
+
+PRESETS: dict[str, Preset] = {
+    "smoke": SMOKE,
+    "ideal": IDEAL,
+    "laptop": LAPTOP,
+    "swift": SWIFT,
+    "paper": PAPER,
+    "paper-code": PAPER_CODE,
+}
+
+
+def preset(name: str) -> Preset:
+    """The preset of that name."""
+    if name not in PRESETS:
+        raise ValueError(f"--preset {name!r} is unknown: choose {', '.join(PRESETS)}.")
+    return PRESETS[name]

@@ -1,0 +1,59 @@
+"""The words of `mirrormark train`: a preset by name, and any field of it by its dotted name."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from mirrormark.life import commands
+from mirrormark.life.commands import Device
+from mirrormark.presets import PRESETS, Preset, preset
+
+
+@dataclass(frozen=True)
+class Train:
+    """Let a mind grow up: train or resume a run. Every field of the preset can be overridden."""
+
+    config: Annotated[Preset, tyro.conf.arg(name="")]
+    """The preset's world, mind and life."""
+    preset: str = "smoke"
+    """smoke, ideal, laptop, swift, paper or paper-code."""
+    body: str | None = None
+    """Which body; None keeps the preset's."""
+    seed: int = 0
+    """Seed of everything random in this run."""
+    out: Path | None = None
+    """Run folder; None: runs/PRESET-BODY-seedN."""
+    resume: bool = False
+    """Go on with the run in that folder."""
+    device: Device = "auto"
+    """cpu, cuda, or auto: a GPU where there is one."""
+    cost: Literal["self_prior", "none"] = "self_prior"
+    """none: the ablation without the self-prior's cost."""
+
+
+def train(arguments: list[str]) -> None:
+    """Run the command with these words."""
+    name = _preset_name(arguments)
+    asked = tyro.cli(
+        Train, args=arguments, prog="mirrormark train", default=Train(config=preset(name), preset=name)
+    )
+    world, life = asked.config.world, asked.config.life
+    if asked.body is not None and asked.body != world.body:
+        # A tone is a body's own: another body takes its default.
+        world = replace(world, body=asked.body, tone=None)
+    if asked.cost != "self_prior":
+        life = replace(life, learner=replace(life.learner, cost=asked.cost))
+    out = asked.out or Path("runs") / f"{name}-{world.body}-seed{asked.seed}"
+    commands.train(name, world, asked.config.mind, life, asked.seed, out, asked.resume, asked.device)
+
+
+def _preset_name(arguments: list[str]) -> str:
+    """The preset decides all other defaults, so its name is read first."""
+    for i, word in enumerate(arguments):
+        if word == "--preset" and i + 1 < len(arguments):
+            return arguments[i + 1]
+        if word.startswith("--preset="):
+            return word.partition("=")[2]
+    return next(iter(PRESETS))
