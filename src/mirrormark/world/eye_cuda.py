@@ -6,6 +6,7 @@ float32 arithmetic differently, so edge pixels may differ from the CPU's; the no
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -34,11 +35,17 @@ from .eye_rays import (
     shade,
 )
 
+vars(np).setdefault(
+    "row_stack", np.vstack
+)  # gone from NumPy 2.5, but numba-cuda 0.30 does not start without it
+
 cuda: Any = numba_cuda  # its type stubs describe kernels as plain functions
 
 BLOCK = (8, 16)
 """Pixels of a thread block, across and down; a warp covers a patch of 8 x 4."""
 PLACE_BLOCK = 64
+ALIGNMENT = 256
+"""Bytes; all that changes between calls travels in one buffer, because each copy costs 0.1 ms."""
 
 
 @scalar
@@ -106,6 +113,11 @@ def look_kernel(
         labels[w, y, x] = label + view * MIRRORED
 
 
+def _part(buffer: Any, start: int, field: NDArray[Any]) -> Any:
+    """The bytes of a buffer that hold a field, as an array like it."""
+    return buffer[start : start + field.nbytes].view(field.dtype).reshape(field.shape)
+
+
 class CudaEye:
     """Device buffers for as many worlds as the last call had, and the two kernels."""
 
@@ -138,7 +150,10 @@ class CudaEye:
         self._worlds = n = len(now.xpos)
         primitives = len(self._kinds)
         size = (n, self._static.rows.shape[0], self._static.columns.shape[0], 3)
-        self._now = Now(*(cuda.device_array(field.shape, field.dtype) for field in now))
+        starts = list(accumulate((-(-field.nbytes // ALIGNMENT) * ALIGNMENT for field in now), initial=0))
+        self._here, self._there = np.zeros(starts[-1], np.uint8), cuda.device_array(starts[-1], np.uint8)
+        self._staged = [_part(self._here, start, field) for start, field in zip(starts, now)]
+        self._now = Now(*(_part(self._there, start, field) for start, field in zip(starts, now)))
         self._records = cuda.device_array((n, 2, primitives, RECORD), np.float32)
         self._bounds = cuda.device_array((n, 2, primitives, 4), np.int32)
         self._images = [cuda.device_array(size, np.uint8) for _ in range(2)]
@@ -147,8 +162,9 @@ class CudaEye:
     def _upload(self, now: Now) -> None:
         if self._worlds != len(now.xpos):
             self._allocate(now)
-        for theirs, ours in zip(self._now, now):
-            theirs.copy_to_device(ours)
+        for staged, field in zip(self._staged, now):
+            staged[:] = field
+        self._there.copy_to_device(self._here)
 
     def _look(self, image: Any, labels: Any, amplitude: int, draw: bool) -> None:
         s, now = self._static, self._now
