@@ -115,6 +115,42 @@ def test_what_the_vision_decoder_sees(sees):
     assert torch.equal(codec.decode(moved)["vision"], blind) == (sees == "nothing")
 
 
+def test_surprise_is_the_image_less_what_posture_paints():
+    """Two images that differ from the expectation alike are encoded alike only if the expectation is used."""
+    torch.manual_seed(0)
+    codec = build_codec(CodecConfig(kind="senses", bins=6, encoder_sees="surprise", **FAST), PIXELS)
+    assert isinstance(codec, SensesCodec)
+    nn.init.normal_(codec.image_decoder.last.weight)
+    angles = torch.rand(4, 3) * 2 - 1
+    seen = []
+    codec.encoder.first.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    silent = torch.cat((bin_index(angles, 6), torch.full((4, codec.spec.K - 3), codec.silent_token)), -1)
+    image = torch.rand(4, 16, 16, 3)
+    painted = codec.decode(silent, {"vision": image, "proprioception": angles})["vision"]
+    codec.encode({"vision": painted + 0.5, "proprioception": angles})
+    surprise = nn.functional.pixel_shuffle(seen[-1], 2)[:, 3:]
+    assert torch.allclose(surprise, torch.zeros_like(surprise), atol=1e-5)
+    codec.encode({"vision": image, "proprioception": angles})
+    assert nn.functional.pixel_shuffle(seen[-1], 2)[:, 3:].abs().mean() > 0.1
+
+
+def test_silence_is_for_learning_only():
+    torch.manual_seed(0)
+    codec = build_codec(CodecConfig(kind="senses", bins=6, silence=1.0, **FAST), PIXELS)
+    nn.init.normal_(codec.image_decoder.last.weight)
+    observation = observe(PIXELS, 2)
+    latent = codec.encode(observation).latent
+    other = latent.clone()
+    other[:, 3:] = (other[:, 3:] + 4) % 9
+
+    def differs(seen) -> bool:
+        return not torch.equal(codec.decode(latent, seen)["vision"], codec.decode(other, seen)["vision"])
+
+    assert not differs(observation) and differs(None)
+    codec.eval()
+    assert differs(observation)
+
+
 def test_quiet_tokens_fall_silent_and_speak_where_posture_does_not_tell():
     """Frames are painted by the angle alone, but for a rare patch: tokens keep still and tell the patch."""
     torch.manual_seed(0)

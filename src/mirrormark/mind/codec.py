@@ -46,6 +46,10 @@ class CodecConfig:
     decoder_sees: Literal["angles", "bins", "nothing"] = "angles"
     """senses: what of the vector senses the vision decoder sees while learning; from a latent alone it sees
     bins."""
+    encoder_sees: Literal["image", "surprise"] = "image"
+    """senses: the image, or also its difference from what the decoder paints from the angles alone (ours)."""
+    silence: float = 0.0
+    """senses: share of frames that the decoder must paint from the angles alone while learning (ours)."""
     posture_width: int = 1024
     """senses, fsq: width of the network from angles (or the code) to the decoder's coarse map (ours)."""
 

@@ -77,7 +77,9 @@ class SensesCodec(SymbolicCodec):
         vision_tokens = c.grid**2 * c.tokens_per_cell
         self.spec = LatentSpec(self.read + (self.quantise.classes,) * vision_tokens)
         posture, scalars = angle_feature_size(self.angles), c.tokens_per_cell * len(c.levels)
-        self.encoder = CellEncoder(size, c.channels, c.grid, posture, scalars)
+        self.scalars = scalars
+        images = 2 if c.encoder_sees == "surprise" else 1
+        self.encoder = CellEncoder(size, c.channels, c.grid, posture, scalars, images)
         seen = 0 if c.decoder_sees == "nothing" else posture
         self.image_decoder = CellDecoder(size, c.channels, c.grid, seen, scalars, c.posture_width)
 
@@ -92,7 +94,10 @@ class SensesCodec(SymbolicCodec):
 
     def _encode(self, observation: Prediction, sample: bool) -> Code:
         read = self._read_tokens(observation)
-        raw = self.encoder(observation[self.images[0]], angle_features(self._vector(observation)))
+        posture, expected = angle_features(self._vector(observation)), None
+        if self.config.encoder_sees == "surprise":
+            expected = self._expected(posture)
+        raw = self.encoder(observation[self.images[0]], posture, expected)
         raw = raw.reshape(raw.shape[0], -1, len(self.config.levels))
         vision, hot, activation = self.quantise(raw)
         read_hot = LatentSpec(self.read).one_hot(read)
@@ -102,11 +107,20 @@ class SensesCodec(SymbolicCodec):
             activation=activation.flatten(1),
         )
 
+    @torch.no_grad()
+    def _expected(self, posture: Tensor) -> Tensor:
+        """What the decoder paints when every vision token is silent."""
+        silent = posture.new_zeros(posture.shape[0], self.config.grid**2, self.scalars)
+        return self.image_decoder(posture, silent, posture.shape[0])
+
     def _decode(self, one_hot: Tensor, seen: Prediction | None) -> Prediction:
         prediction = super()._decode(one_hot, None)
         exact = seen is not None and self.config.decoder_sees == "angles"
         posture = angle_features(self._vector(seen if exact and seen is not None else prediction))
         hot = one_hot[:, sum(self.read) :].unflatten(-1, (-1, self.quantise.classes))
         cells = self.quantise.scalars(hot).reshape(one_hot.shape[0], self.config.grid**2, -1)
+        if seen is not None and self.training and self.config.silence > 0:
+            speaks = torch.rand(cells.shape[0], 1, 1, device=cells.device) >= self.config.silence
+            cells = cells * speaks
         image = self.image_decoder(posture, cells, one_hot.shape[0])
         return prediction | {self.images[0]: image}

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mirrormark.mind.numerics import full_precision
 from mirrormark.mind.senses import centred_image
 
 COARSE = 4  # the decoder's first map is COARSE × COARSE
@@ -25,7 +26,9 @@ class ChannelNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.permute(0, 2, 3, 1)
-        return F.rms_norm(x, (x.shape[-1],), self.weight.to(x.dtype), 1e-5).permute(0, 3, 1, 2)
+        with full_precision(x):  # autocast would blow bf16 maps up to fp32; the sum inside is fp32 anyway
+            x = F.rms_norm(x, (x.shape[-1],), self.weight.to(x.dtype), 1e-5)
+        return x.permute(0, 3, 1, 2)
 
 
 class Residual(nn.Module):
@@ -66,13 +69,22 @@ class CellEncoder(nn.Module):
     """Image and posture -> raw scalars for each of grid × grid cells. A cell sees its own features, a summary
     of the whole image and the posture."""
 
-    def __init__(self, size: int, channels: int, grid: int, posture: int, scalars: int, summary: int = 256):
+    def __init__(
+        self,
+        size: int,
+        channels: int,
+        grid: int,
+        posture: int,
+        scalars: int,
+        images: int = 1,
+        summary: int = 256,
+    ):
         super().__init__()
         widths = {r: w for r, w in _widths(size, channels).items() if r >= grid}
         if grid not in widths:
             raise ValueError(f"codec.grid must be one of {sorted(_widths(size, channels))}, got {grid}")
         steps = list(widths.values())
-        self.first = nn.Conv2d(12, steps[0], 3, padding=1)
+        self.first = nn.Conv2d(12 * images, steps[0], 3, padding=1)
         self.first_block = Residual(steps[0])
         self.halve = nn.ModuleList(nn.Conv2d(4 * a, b, 1) for a, b in pairwise(steps))
         self.blocks = nn.ModuleList(Residual(b) for b in steps[1:])
@@ -82,9 +94,12 @@ class CellEncoder(nn.Module):
         self.place = nn.Parameter(torch.zeros(grid * grid, summary))
         self.out = nn.Linear(summary, scalars)
 
-    def forward(self, image: Tensor, posture: Tensor) -> Tensor:
-        """image (N, S, S, 3), posture (N, P) -> (N, grid², scalars)."""
-        x = F.pixel_unshuffle(centred_image(image).permute(0, 3, 1, 2), 2)
+    def forward(self, image: Tensor, posture: Tensor, expected: Tensor | None = None) -> Tensor:
+        """image and, where it is built for two, what was expected in its place (N, S, S, 3; the latter
+        already in [-.5, .5]), posture (N, P) -> (N, grid², scalars)."""
+        image = centred_image(image)
+        x = image if expected is None else torch.cat((image, image - expected), -1)
+        x = F.pixel_unshuffle(x.permute(0, 3, 1, 2), 2)
         x = self.first_block(self.first(x.contiguous(memory_format=torch.channels_last)))
         for halve, block in zip(self.halve, self.blocks):
             x = block(halve(F.pixel_unshuffle(x, 2)))
