@@ -13,11 +13,11 @@ import time
 from dataclasses import fields, is_dataclass, replace
 
 import torch
-from mirrormark.presets import PRESETS
 
 from mirrormark.life.held_out import hold_out
 from mirrormark.life.indicators import indicators
 from mirrormark.life.live import Life
+from mirrormark.presets import PRESETS
 
 
 def put(config, path: list[str], value):
