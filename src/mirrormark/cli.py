@@ -5,6 +5,7 @@ only when their command is called, so that `mirrormark --help` answers at once.
 """
 
 import importlib
+import os
 import sys
 
 import tyro
@@ -34,6 +35,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 def main() -> None:
     """Entry point. A mistake in the input ends with one sentence, not a traceback."""
+    # numba and torch share OpenMP: threads that spin while they wait slow the other one down up to 25 times.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     arguments = sys.argv[1:]
     if arguments and arguments[0] == "--version":
         from mirrormark import __version__

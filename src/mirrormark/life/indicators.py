@@ -181,6 +181,7 @@ class Behaviour(NamedTuple):
 
 def behave(mind: Mind, worlds: Worlds, seed: int = _EXAM_SEED) -> Behaviour:
     """Gate 5: one marked episode in every world, actions sampled."""
+    threads = torch.get_num_threads()
     actor = Actor(mind, worlds.n)
     actor.begin(seed % 2**31)
     observation, info = worlds.reset(
@@ -191,6 +192,7 @@ def behave(mind: Mind, worlds: Worlds, seed: int = _EXAM_SEED) -> Behaviour:
         observation, _, _, _, info = worlds.step(actor.act(observation))
         distance.append(info["hand_mark_distance_m"])
         cost.append(actor.expected_free_energy)
+    torch.set_num_threads(threads)  # see rollout.gather
     return Behaviour(
         float(info["mark_removed"].mean()),
         float(info["yoked_touched"].mean()),

@@ -132,7 +132,7 @@ def gather(
     actor: begun for the n - plan.random last worlds (None when there are none). mind: store its latents
     instead of the observations (for a codec that is frozen).
     """
-    n = worlds.n
+    n, threads = worlds.n, torch.get_num_threads()
     observation, info = worlds.reset(seed=plan.seeds.tolist(), marked=plan.marked)
     movement.begin(plan.seeds[: plan.random].tolist())
     frames: list[dict[str, Tensor]] = []
@@ -154,6 +154,7 @@ def gather(
             actions[rows, t] = actor.act_on(seen)
         observation, _, _, _, info = worlds.step(actions[:, t])
         whole &= ~info["unstable"]
+    torch.set_num_threads(threads)  # numba's OpenMP layer has set its own number for torch as well
     kept = torch.from_numpy(np.flatnonzero(whole))
     stacked = {name: torch.stack([frame[name] for frame in frames], 1) for name in frames[0]}
     return Episodes(
