@@ -8,10 +8,12 @@ from tiny_minds import ACTIONS, CODECS, observe, random_latent, tiny_mind
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mirrormark.mind import objective as O
+from mirrormark.mind.codec import CodecConfig
 from mirrormark.mind.dream import Dream
 from mirrormark.mind.losses import LossConfig
 from mirrormark.mind.mind import ImaginationConfig, Mind
 from mirrormark.mind.numerics import ZClip
+from mirrormark.mind.policy import PolicyConfig
 
 CATEGORICAL = ("encoders", "mixer", "posterior", "inverse_mixers", "decoders")
 PARTS = (*(f"codec.{part}" for part in CATEGORICAL), "dynamics", "self_prior", "policy", "value", "ema")
@@ -195,6 +197,22 @@ def test_a_train_step_never_waits_for_the_device(kind):
 def test_the_guard_itself_can_fail():
     with pytest.raises(AssertionError, match="waits"), NoHostSync():
         torch.ones(2).sum().item()
+
+
+@pytest.mark.parametrize(
+    ("config", "wrong", "sentence"),
+    [
+        (ImaginationConfig, {"horizon": 0}, "at least 1"),
+        (ImaginationConfig, {"discount": 0.0}, "discount"),
+        (ImaginationConfig, {"range_low": 0.99}, "range_low"),
+        (CodecConfig, {"bins": 1}, "codec.bins"),
+        (CodecConfig, {"silence": 2.0}, "codec.silence"),
+        (PolicyConfig, {"min_std": 0.0}, "min_std"),
+    ],
+)
+def test_impossible_numbers_say_so(config, wrong, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        config(**wrong)
 
 
 def test_dreams_that_do_not_fit_say_so():

@@ -53,6 +53,12 @@ class CodecConfig:
     posture_width: int = 1024
     """senses, fsq: width of the network from angles (or the code) to the decoder's coarse map (ours)."""
 
+    def __post_init__(self) -> None:
+        if self.bins < 2 or self.classes < 2:
+            raise ValueError("codec.bins and codec.classes must be at least 2.")
+        if not 0 <= self.silence <= 1:
+            raise ValueError(f"codec.silence is a share: give a number from 0 to 1, not {self.silence}.")
+
 
 class Code(NamedTuple):
     """What the encoder made of an observation."""

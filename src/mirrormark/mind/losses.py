@@ -3,6 +3,7 @@ latent.py."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -91,5 +92,5 @@ def value_loss(
     H), weighted γ^t. logits (B, H, bins)."""
     error = two_hot.cross_entropy(logits, target.detach())
     error = error + ema_weight * two_hot.cross_entropy(logits, slow.detach())
-    weight = discount ** torch.arange(target.shape[1], device=target.device)
+    weight = (math.log(discount) * torch.arange(target.shape[1], device=target.device)).exp()
     return (weight * error).mean()

@@ -52,6 +52,14 @@ class ImaginationConfig:
     range_decay: float = 0.99
     """Decay of the smoothed S (not given; DreamerV3)."""
 
+    def __post_init__(self) -> None:
+        if self.horizon < 1 or self.context < 1:
+            raise ValueError("imagination.horizon and imagination.context must be at least 1 control step.")
+        if not (0 < self.discount <= 1 and 0 <= self.lambda_ <= 1):
+            raise ValueError("imagination.discount must lie in (0, 1] and imagination.lambda_ in [0, 1].")
+        if not 0 <= self.range_low < self.range_high <= 1:
+            raise ValueError("imagination.range_low must lie below range_high, both from 0 to 1.")
+
 
 @dataclass(frozen=True)
 class MindConfig:

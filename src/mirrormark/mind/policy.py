@@ -32,6 +32,10 @@ class PolicyConfig:
     acts_on: Literal["posterior", "prior"] = "posterior"
     """Act on the latent of the present frame, or on a prediction of it, blind to it (public code; D10)."""
 
+    def __post_init__(self) -> None:
+        if not 0 < self.min_std <= self.max_std:
+            raise ValueError("policy.min_std must be above 0 and not above policy.max_std.")
+
 
 @dataclass(frozen=True)
 class ValueConfig:
