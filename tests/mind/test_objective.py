@@ -121,6 +121,29 @@ def test_the_world_is_learned_on_the_present_and_judged_on_the_future():
     assert not torch.equal(before, O.dynamics_objective(mind, latent, action).loss)
 
 
+def test_an_action_is_charged_with_the_latent_that_it_leads_to():
+    """D2: with one imagined step and a value of zero, the return is G(s_1), not G(s_0)."""
+    mind = tiny_mind(imagination=ImaginationConfig(horizon=1, context=1))
+    dreamed = mind.dream(random_latent(mind, 1, 1), torch.zeros(1, 0, ACTIONS))
+    O.behaviour_objective(mind, dreamed)
+    cost = mind.expected_free_energy(dreamed.latent[0])
+    assert not torch.isclose(*cost)
+    assert torch.allclose(mind.return_range.ends, cost[1].expand(2), atol=1e-3)
+
+
+def test_large_returns_are_scaled_down_and_small_ones_are_not_scaled_up():
+    """E11: excess cost is divided by max(1, S)."""
+    losses = {}
+    for ends in ((0.0, 100.0), (0.0, 1.0), (0.0, 0.1)):
+        mind = tiny_mind(imagination=ImaginationConfig(horizon=2, context=1, range_decay=1.0, entropy=0.0))
+        mind.return_range.ends.copy_(torch.tensor(ends))
+        mind.return_range.started.fill_(1.0)
+        torch.manual_seed(0)
+        dreamed = mind.dream(random_latent(mind, 4, 1), torch.zeros(4, 0, ACTIONS))
+        losses[ends[1]] = O.behaviour_objective(mind, dreamed)[0].loss.item()
+    assert losses[1.0] == pytest.approx(losses[0.1]) == pytest.approx(100 * losses[100.0], rel=1e-4)
+
+
 def test_centred_cost_keeps_values_near_zero():
     """D11: uncentred, the return is G/(1−γ)-like; centred, its mean is near zero."""
     returns = {}
