@@ -93,18 +93,19 @@ class _Watch:
         return self._worlds.reset(**options)
 
     def step(self, action: np.ndarray) -> tuple:
-        result = self._worlds.step(action)
+        observation, reward, terminated, truncated, self.info = self._worlds.step(action)
         self._t += 1
-        self.info = result[-1]
         self.distances.append(self.info["hand_mark_distance_m"])
         if self._t % _PAIR_EVERY_CONTROL_STEPS == 0:
-            self._take_pairs(result[0])
-        return result
+            if "vision" in observation:  # a GPU eye has few frames: pairs would be painted over this one
+                observation = observation | {"vision": torch.as_tensor(observation["vision"]).clone()}
+            self._take_pairs(observation)
+        return observation, reward, terminated, truncated, self.info
 
     def _take_pairs(self, observation: dict[str, Any]) -> None:
         found = self._worlds.paired_frames()
         seeing = "vision" if "vision" in observation else "cell"
-        shown, hidden = (to_tensors({seeing: found[k]}, "cpu")[seeing] for k in ("with_mark", "without_mark"))
+        shown, hidden = (torch.as_tensor(found[k]).cpu() for k in ("with_mark", "without_mark"))
         mask = np.asarray(found["mark_mask"])
         seen = np.flatnonzero(mask.reshape(self.n, -1).any(1) & ~self.info["unstable"])
         # A different stretch of worlds each time, so that few pairs still come from many episodes.

@@ -153,6 +153,7 @@ class Learner:
                     self.train_step(memory, lap.stages)
             torch.cuda.current_stream().wait_stream(side)
             remaining -= _WARM_UP_STEPS
+            self._graphs.clear()  # stages only open: an older graph's memory is better used by the new one
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
                 self.train_step(memory, lap.stages)
