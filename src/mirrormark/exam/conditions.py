@@ -37,6 +37,8 @@ class Condition:
     """Stick the mark to the left side of the body's first surface, where the mirror does not show it."""
     distance_change_m: float = 0.0
     """Added to the mirror's distance."""
+    costless: bool = False
+    """For minds trained without the self-prior's cost, and only for them."""
 
     @property
     def sees(self) -> bool:
@@ -96,6 +98,7 @@ for _condition in (
     Condition("farther", "mirror 3 cm farther", distance_change_m=0.03),
     Condition("red", "red mark", mark=MarkConfig(rgb=(0.85, 0.05, 0.10))),
     Condition("small", "smaller mark (r 1.2 cm)", mark=MarkConfig(radius_m=0.012)),
+    Condition("costless", "trained without the self-prior's cost", costless=True),
 ):
     register(_condition)
 

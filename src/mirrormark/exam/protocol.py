@@ -42,8 +42,7 @@ class Recording(NamedTuple):
 
     seeds: NDArray[np.int64]  # (N,)
     actions: NDArray[np.float32]  # (N, T, A)
-    vision: NDArray[np.uint8] | None  # (N, T, H, W, 3) as the eye saw it before each action
-    proprioception: NDArray[np.float32]  # (N, T, joints)
+    senses: dict[str, np.ndarray]  # (N, T, …) what was sensed before each action
 
 
 def run_condition(
@@ -83,7 +82,8 @@ class _Log:
         self._columns: dict[str, list[np.ndarray]] = {
             name: [] for name in tables.STEPS if name not in tables.KEYS
         }
-        self._kept: dict[str, list[np.ndarray]] = {"vision": [], "proprioception": [], "action": []}
+        self._senses: dict[str, list[np.ndarray]] = {sense.name: [] for sense in worlds.senses}
+        self._actions: list[np.ndarray] = []
         self._removed_s = np.full(n, np.nan)
         self._hand = np.asarray(info["nearest_hand"]).copy()
         self._nearest_m = np.full(n, np.inf)
@@ -104,10 +104,9 @@ class _Log:
         }
         for name, values in row.items():
             self._columns[name].append(np.asarray(values, float))
-        for name in ("vision", "proprioception"):
-            if name in observation:
-                self._kept[name].append(_on_host(observation[name]))
-        self._kept["action"].append(np.asarray(action, np.float32))
+        for name, values in observation.items():
+            self._senses[name].append(_on_host(values))
+        self._actions.append(np.asarray(action, np.float32))
 
     def outcome(self, step: int, info: dict) -> None:
         self._whole &= ~info["unstable"]
@@ -146,11 +145,8 @@ class _Log:
         )
 
     def recording(self, seeds: Sequence[int]) -> Recording:
-        vision = np.stack(self._kept["vision"], 1) if self._kept["vision"] else None
-        proprioception = np.stack(self._kept["proprioception"], 1)
-        return Recording(
-            np.asarray(seeds, np.int64), np.stack(self._kept["action"], 1), vision, proprioception
-        )
+        senses = {name: np.stack(values, 1) for name, values in self._senses.items()}
+        return Recording(np.asarray(seeds, np.int64), np.stack(self._actions, 1), senses)
 
 
 def _on_host(values: Any) -> np.ndarray:

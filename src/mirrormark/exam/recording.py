@@ -14,6 +14,15 @@ from mirrormark.world.worlds import EPISODE_CONTROL_STEPS
 OUTSIDE_PX = 240
 """Side of the third person's picture."""
 
+SENSE = "sense/"
+"""Before the names of the senses among the recording's arrays."""
+
+
+def senses_of(recording: dict[str, np.ndarray], run: int) -> dict[str, np.ndarray]:
+    """What one recorded run sensed, each (T, …)."""
+    found = {name.removeprefix(SENSE): value for name, value in recording.items() if name.startswith(SENSE)}
+    return {name: value[run] for name, value in found.items()}
+
 
 def choose(episodes: pd.DataFrame, nearest_m: np.ndarray) -> dict[str, int]:
     """Row of the soonest removal, of the median one and of the failed run whose hand came nearest."""
@@ -40,17 +49,15 @@ def keep_three(
     )
     chosen = choose(found.episodes, distance.min(1))
     rows = np.array(list(chosen.values()))
-    kept = {
+    return {
         "label": np.array(list(chosen)),
         "exam_seed": recording.seeds[rows],
         "removed_s": found.episodes["removed_s"].to_numpy()[rows],
         "expected_free_energy_nats": g[rows],
         "distance_m": distance[rows],
         "actions": recording.actions[rows],
-        "proprioception": recording.proprioception[rows],
         "outside": _film(setup, condition, recording, rows),
-    }
-    return kept if recording.vision is None else kept | {"vision": recording.vision[rows]}
+    } | {f"{SENSE}{name}": values[rows] for name, values in recording.senses.items()}
 
 
 def _film(setup: WorldSetup, condition: Condition, recording: Recording, rows: np.ndarray) -> np.ndarray:

@@ -71,6 +71,8 @@ class Subject:
     """SHA-256 of its weights."""
     folder: Path | None = None
     """Its run folder, if it has one: curves over training come from there."""
+    costless: bool = False
+    """Trained without the self-prior's cost: an ablation, shown beside the others."""
 
     @property
     def name(self) -> str:
@@ -88,7 +90,7 @@ def sit(
     _check(subjects)
     _claim(subjects, out, settings)
     wanted = [conditions.get(name) for name in settings.conditions]
-    jobs = [(subject, c) for subject in subjects for c in wanted if c.per_mind]
+    jobs = [(s, c) for s in subjects for c in wanted if c.per_mind and c.costless == s.costless]
     jobs += [(None, c) for c in wanted if not c.per_mind]
     parts = []
     for done, (subject, condition) in enumerate(jobs):
@@ -105,10 +107,8 @@ def sit(
 
 
 def _check(subjects: Sequence[Subject]) -> None:
-    if not subjects:
-        raise ValueError(
-            "no checkpoint was given: name a run folder or a checkpoint, or --preset for a new mind."
-        )
+    if not any(not subject.costless for subject in subjects):
+        raise ValueError("no mind to examine: name a run or a checkpoint, or --preset for a new mind.")
     first = subjects[0].setup
     for subject in subjects[1:]:
         for name in ("body", "tone", "tone_scale", "senses"):
@@ -116,10 +116,10 @@ def _check(subjects: Sequence[Subject]) -> None:
                 raise ValueError(
                     f"{subject.run} differs from {subjects[0].run} in {name}: examine each kind by itself."
                 )
-    seeds = [subject.training_seed for subject in subjects]
+    seeds = [(subject.training_seed, subject.costless) for subject in subjects]
     if len(set(seeds)) < len(seeds):
         raise ValueError(
-            f"two minds share training seed {max(seeds, key=seeds.count)}: seeds are the independent cases,"
+            f"two minds share training seed {max(seeds, key=seeds.count)[0]}: seeds are the independent cases,"
             " so give one checkpoint of each."
         )
 
@@ -170,7 +170,7 @@ def _run(
         body=setup.body,
         condition=condition.name,
         training_seed=subject.training_seed if subject else NO_MIND,
-        tone=worlds.scene.tone,
+        tone=worlds.scene.tone + (f" ×{setup.tone_scale:g}" if setup.tone_scale != 1 else ""),
         eye="symbolic" if "cell" in setup.senses else "pixels",
     )
     view = 0 if not condition.sees else 1 if condition.name == EXAM else settings.view_every_control_steps

@@ -1,4 +1,4 @@
-"""Figures of the exam itself: removal beside its controls, distance, first touch, G before and after, failures."""
+"""Figures of the exam itself: removal beside its controls, distance, first touch, G, failures."""
 
 # pandas ships no exact types for what indexing and grouping return.
 # pyright: reportArgumentType=false, reportReturnType=false, reportCallIssue=false, reportAttributeAccessIssue=false
@@ -22,10 +22,10 @@ def of(table: pd.DataFrame, condition: str) -> pd.DataFrame:
 
 
 def removal(results: dict[str, Any]) -> Figure:
-    """Every condition's rate with its interval; each training seed a dot; the exam's lower bound as a line."""
+    """Every condition's rate and interval; each training seed a dot; the exam's lower bound a line."""
     rows = _rows(results)
     figure, (axes,) = style.new(7.0, 0.9 + 0.3 * len(rows))
-    for y, (title, role, found) in enumerate(reversed(rows)):
+    for y, (_, role, found) in enumerate(reversed(rows)):
         colour = _COLOURS[role]
         axes.plot(found["interval"], [y, y], color=colour, linewidth=2.4, solid_capstyle="round", alpha=0.9)
         if len(found["seeds"]) > 1:
@@ -64,7 +64,7 @@ def _seeds(found: dict[str, Any]) -> str:
 
 
 def distance(steps: pd.DataFrame) -> Figure:
-    """Distance of the nearer hand within a run, at the mark and at the yoked site, mean and 5–95% band of runs."""
+    """Distance of the nearer hand to mark and yoked site within a run: mean and 5–95% band of runs."""
     exam = of(steps, EXAM)
     figure, (axes,) = style.new(6.4, 3.0)
     shown = (("distance_m", style.EXAM, "mark"), ("yoked_distance_m", style.CONTROL, "yoked site"))
@@ -105,7 +105,7 @@ def first_touch(steps: pd.DataFrame, reach_m: float) -> Figure:
 
 
 def before_after(episodes: pd.DataFrame, steps: pd.DataFrame) -> Figure | None:
-    """Fig. 3c: each removed run's mean G before and after, and what the same cut does to runs without removal."""
+    """Fig. 3c: each removed run's mean G before and after, and the same cut in runs without removal."""
     found = pairs(of(episodes, EXAM), of(steps, EXAM))
     if found.empty:
         return None

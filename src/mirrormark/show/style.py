@@ -7,9 +7,9 @@ from pathlib import Path
 import matplotlib
 
 matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402
-from matplotlib.axes import Axes  # noqa: E402
-from matplotlib.figure import Figure  # noqa: E402
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 INK = "#1b1b1a"
 """Text and axes; the report turns it into the page's text colour, so that figures work in light and dark."""
@@ -44,7 +44,7 @@ _SETTINGS = {
 
 @contextmanager
 def styled() -> Iterator[None]:
-    with plt.rc_context(_SETTINGS):
+    with plt.rc_context(_SETTINGS):  # pyright: ignore[reportArgumentType]
         yield
 
 

@@ -1,0 +1,138 @@
+"""`mirrormark exam`: sit the exam, write tables, results and provenance. The report is the show's."""
+
+import dataclasses
+import json
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from mirrormark.exam import conditions, history, probes, subjects, tables
+from mirrormark.exam.players import Mode
+from mirrormark.exam.protocol import Tables
+from mirrormark.exam.results import clean, dump, results
+from mirrormark.exam.sitting import Settings, Subject, sit
+from mirrormark.life.checkpoint import write_json
+from mirrormark.life.commands import Device, choose_device
+from mirrormark.life.run import versions
+from mirrormark.world.mark import MarkConfig
+
+
+def exam(
+    checkpoints: tuple[Path, ...] = (),
+    /,
+    out: Path = Path("exam"),
+    preset: str | None = None,
+    body: str | None = None,
+    runs: int = 80,
+    chance_runs: int = 1000,
+    first_exam_seed: int = 0,
+    mode: Mode = "sample",
+    only: tuple[str, ...] = (),
+    device: Device = "cpu",
+) -> None:
+    """Sit the mirror-mark exam with all its controls; an interrupted exam goes on where it stopped.
+
+    Args:
+        checkpoints: Run folders, checkpoints or snapshots: one for each training seed.
+        out: Folder for tables and results.
+        preset: Without checkpoints: examine a new, untrained mind of this preset.
+        body: With --preset: which body.
+        runs: Runs of each condition for each mind.
+        chance_runs: Runs of each random movement; below 1,000 nothing can be called passed.
+        first_exam_seed: Number of the first world; weights are chosen on 1000 and above, reported on 0.
+        mode: Draw actions from the policy, or take its mean.
+        only: Conditions to run; none: all.
+        device: Where the mind runs.
+    """
+    console = Console()
+    settings = Settings(runs, first_exam_seed, chance_runs, mode, only or conditions.names())
+    found = examine(gather(checkpoints, preset, body, device), out, settings, console)
+    show(found, console)
+    console.print(f"Tables and results: {out}", highlight=False)
+
+
+def gather(
+    checkpoints: tuple[Path, ...], preset: str | None, body: str | None, device: Device
+) -> list[Subject]:
+    """The minds that were asked for."""
+    if checkpoints and preset:
+        raise ValueError("--preset asks for a new mind, but checkpoints were given too: leave one out.")
+    if body and not preset:
+        raise ValueError("--body is read with --preset only: a checkpoint knows its body.")
+    if preset:
+        return [subjects.untrained(preset, body)]
+    return [subjects.load(path, choose_device(device)) for path in checkpoints]
+
+
+def examine(minds: list[Subject], out: Path, settings: Settings, console: Console | None = None) -> dict:
+    """The whole exam: what is on disk is not done again. Returns what results.json holds."""
+    began = time.time()
+    console = console or Console(quiet=True)
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+    )
+    with bar:
+        task = bar.add_task("exam")
+        tell = lambda what, done, of: bar.update(task, description=what, completed=done, total=of)  # noqa: E731
+        found = sit(minds, out, settings, tell)
+    looked = _look_closer(minds, out, console)
+    told = dataclasses.asdict(settings) | {"conditions": list(settings.conditions)}
+    summary = results(found, told, MarkConfig().reach_m, looked)
+    dump(summary, out / "results.json")
+    _write_provenance(minds, out, found, began)
+    return summary
+
+
+def _look_closer(minds: list[Subject], out: Path, console: Console) -> dict | None:
+    """Probes, dream, curves over training: of the first mind, as pictures and tables beside the exam's."""
+    first = next(mind for mind in minds if not mind.costless)
+    training = history.training(minds)
+    tables.write(training, out / "training.parquet", history.TRAINING)
+    folder = out / "parts" / first.name
+    with np.load(folder / "recording.npz") as stored:
+        recording = dict(stored)
+    tables.write(history.scored(first, recording), out / "scored.parquet", history.SCORED)
+    numbers_at, pictures_at = folder / "probes.json", folder / "probes.npz"
+    if not numbers_at.exists():
+        console.print("probes: what the self-prior has learned", highlight=False)
+        numbers, pictures = probes.probe(first.mind, first.setup)
+        pictures |= probes.dream_strip(first.mind, recording)
+        np.savez_compressed(pictures_at, allow_pickle=False, **pictures)
+        write_json(numbers_at, clean(numbers))
+    numbers = json.loads(numbers_at.read_text())
+    return {"run": first.run, "checkpoint": first.checkpoint, **numbers} if numbers else None
+
+
+def _write_provenance(minds: list[Subject], out: Path, found: Tables, began: float) -> None:
+    """When, where and with what: everything that may differ between two equal exams."""
+    path = out / "provenance.json"
+    sittings = json.loads(path.read_text())["sittings"] if path.exists() else []
+    sittings.append({"began_s": began, "seconds": time.time() - began, "command": sys.argv})
+    sources = [
+        {"run": m.run, "folder": str(m.folder) if m.folder else None, "weights_sha256": m.fingerprint}
+        for m in minds
+    ]
+    rows = {"episodes": len(found.episodes), "steps": len(found.steps)}
+    write_json(path, {"sittings": sittings, "versions": versions(), "minds": sources, "rows": rows})
+
+
+def show(found: dict, console: Console) -> None:
+    """The verdict and every condition in a few lines."""
+    if found["label"]:
+        console.print(f"[bold]{found['label']}[/bold]", highlight=False)
+    console.print(f"[bold]{found['verdict']['sentence']}[/bold]", highlight=False)
+    for caveat in found["verdict"]["caveats"]:
+        console.print(caveat, highlight=False)
+    listed = list(found["conditions"].values()) + [found["yoked"] | {"title": conditions.title("yoked")}]
+    for condition in listed:
+        low, high = (100 * end for end in condition["interval"])
+        line = f"  {condition['title']:<38} {100 * condition['rate']:4.0f}%  ({low:.0f}–{high:.0f}%)"
+        console.print(f"{line}  n={condition['n']}, seeds={len(condition['seeds'])}", highlight=False)

@@ -1,0 +1,88 @@
+"""Curves over training, from what runs left behind: exams.jsonl (Fig. 4) and snapshots (Fig. 3b)."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+
+from mirrormark.exam.protocol import CONTROL_STEP_S
+from mirrormark.exam.recording import senses_of
+from mirrormark.exam.sitting import Subject
+from mirrormark.life.rollout import encode
+from mirrormark.life.run import read_lines
+from mirrormark.life.weights import load_weights
+
+TRAINING = {
+    "run": "str",
+    "training_seed": "int64",
+    "episodes": "int64",
+    "removal_rate": "float64",
+    "n": "int64",  # runs behind the rate
+    "distance_m": "float64",  # mean over runs and time
+    "distance_p05_m": "float64",  # of runs; NaN where the run did not keep it
+    "distance_p95_m": "float64",
+    "chance_removal_rate": "float64",
+    "chance_distance_m": "float64",
+    "mark_recovery": "float64",
+    "efe_gap_nats": "float64",
+    "efe_gap_per_posture_range": "float64",
+}
+"""training.parquet: one row for each exam point of each run."""
+
+SCORED = {
+    "run": "str",
+    "snapshot": "str",
+    "which": "str",  # first or last
+    "t_s": "float64",
+    "expected_free_energy_nats": "float64",
+    "removed_s": "float64",
+}
+"""scored.parquet: one recorded run of the exam, as the first and the last snapshot value it."""
+
+
+def training(subjects: Sequence[Subject]) -> pd.DataFrame:
+    """The exam points of all runs that have any."""
+    rows = []
+    for subject in subjects:
+        if subject.folder is None or subject.costless:
+            continue
+        n = _runs_a_point(subject.folder)
+        for point in read_lines(subject.folder / "exams.jsonl"):
+            known = {name: point.get(name, np.nan) for name in TRAINING}
+            if point.get("removal_rate") is not None:
+                rows.append(known | {"run": subject.run, "training_seed": subject.training_seed, "n": n})
+    return pd.DataFrame(rows, columns=list(TRAINING)).astype(TRAINING)
+
+
+def _runs_a_point(folder: Path) -> int:
+    config = json.loads((folder / "config.json").read_text())
+    return int(config["life"]["indicators"]["policy_episodes"])
+
+
+@torch.no_grad()
+def scored(subject: Subject, recording: dict[str, np.ndarray]) -> pd.DataFrame:
+    """Fig. 3b: G of every frame of a recorded run, by two ages of the mind. Empty without snapshots."""
+    found = sorted((subject.folder / "snapshots").glob("*/manifest.json")) if subject.folder else []
+    tables = []
+    for which, manifest in zip(("first", "last"), (found[0], found[-1])) if len(found) > 1 else ():
+        mind = load_weights(manifest.parent).mind
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            latent = encode(mind, senses_of(recording, 0), sample=False)
+        g = mind.expected_free_energy(latent).double().cpu().numpy()
+        tables.append(
+            pd.DataFrame(
+                {
+                    "run": subject.run,
+                    "snapshot": manifest.parent.name,
+                    "which": which,
+                    "t_s": (CONTROL_STEP_S * np.arange(len(g))).round(6),
+                    "expected_free_energy_nats": g,
+                    "removed_s": float(recording["removed_s"][0]),
+                }
+            )
+        )
+    return pd.concat(tables).astype(SCORED) if tables else pd.DataFrame(columns=list(SCORED)).astype(SCORED)

@@ -1,0 +1,71 @@
+"""Minds for the exam: from run folders, checkpoints and snapshots, or new from a preset."""
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from mirrormark.exam.sitting import Subject
+from mirrormark.life.setup import build_mind
+from mirrormark.life.weights import find, load_weights
+from mirrormark.mind.mind import Mind
+from mirrormark.presets import preset as get_preset
+from mirrormark.world import bodies
+
+UNTRAINED = "untrained"
+
+
+def load(path: Path, device: torch.device | str = "cpu") -> Subject:
+    """The mind that `path` means; a damaged or missing one is named in one sentence."""
+    place = find(path)
+    mind, setup, about = load_weights(place, device)
+    bodies.get(setup.body)
+    folder = _run_folder(place)
+    run = folder.name if folder else place.parent.name or place.name
+    return Subject(
+        run=run,
+        checkpoint=place.name,
+        training_seed=int(about.get("seed", 0)),
+        setup=setup,
+        mind=mind,
+        fingerprint=fingerprint(mind),
+        folder=folder,
+        costless=_costless(folder),
+    )
+
+
+def untrained(preset: str, body: str | None = None, seed: int = 0) -> Subject:
+    """A mind that has learned nothing, of a preset's sizes."""
+    found = get_preset(preset)
+    setup = found.world
+    if body is not None and body != setup.body:
+        setup = replace(setup, body=body, tone=None)  # a tone is a body's own
+    bodies.get(setup.body)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        mind = build_mind(found.mind, setup.worlds(1)).eval().requires_grad_(False)
+    return Subject(f"{UNTRAINED}-{preset}", UNTRAINED, seed, setup, mind, fingerprint(mind))
+
+
+def fingerprint(mind: Mind) -> str:
+    """SHA-256 over the weights that act."""
+    digest = hashlib.sha256()
+    for name, value in sorted(mind.state_dict().items()):
+        if not name.startswith(("value.", "ema.", "return_range.")):
+            digest.update(name.encode())
+            digest.update(value.detach().float().cpu().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _run_folder(place: Path) -> Path | None:
+    folder = place.parent.parent
+    return folder if (folder / "config.json").exists() else None
+
+
+def _costless(folder: Path | None) -> bool:
+    if folder is None:
+        return False
+    config = json.loads((folder / "config.json").read_text())
+    return config.get("life", {}).get("learner", {}).get("cost") == "none"
