@@ -1,5 +1,6 @@
 """What each loss reaches, what is dreamed gets better, and nothing waits for the GPU."""
 
+import contextlib
 from dataclasses import replace
 
 import pytest
@@ -215,6 +216,24 @@ def test_a_train_step_never_waits_for_the_device(kind):
             part.loss.backward()
         clip.clip(mind.parameters())
         mind.update_ema()
+
+
+@pytest.mark.parametrize("kind", CODECS)
+def test_a_train_step_mixes_in_nothing_from_the_host(kind, monkeypatch):
+    """On the meta device a tensor made on the CPU inside the step would be an error, as on a GPU a copy."""
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: contextlib.nullcontext())  # meta knows none
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda *_: False)
+    mind, clip = tiny_mind(kind).to("meta"), ZClip().to("meta")
+    observation, action = batch(mind)
+    observation, action = {name: value.to("meta") for name, value in observation.items()}, action.to("meta")
+    world, code = O.world_objective(mind, observation, action)
+    prior = O.self_prior_objective(mind, code.latent)
+    policy, value = O.behaviour_objective(mind, mind.dream(code.latent[:, :4], action[:, :3]))
+    for part in (world, prior, policy, value):
+        part.loss.backward()
+        assert all(metric.is_meta for metric in part.metrics.values())
+    assert clip.clip(p for p in mind.parameters() if p.requires_grad).is_meta
+    mind.update_ema()
 
 
 def test_the_guard_itself_can_fail():
