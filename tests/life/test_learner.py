@@ -1,0 +1,166 @@
+"""The learner: what a step changes, that it learns, that labels stay outside, that bad steps do nothing."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from tiny_lives import born, joint, symbolic, weights
+
+from mirrormark.life.descent import Descent, DescentConfig
+from mirrormark.life.learner import LearnerConfig
+from mirrormark.life.schedule import Lap
+from mirrormark.mind.numerics import ZClip
+
+ALL = ("world", "self_prior", "policy")
+
+
+def lap(stages=ALL, steps=3, index=0) -> Lap:
+    return Lap(index, "life", 4, 4, steps, stages, True, False, False, 0.0)
+
+
+def lived(preset, laps: int = 1):
+    life = born(preset)
+    for i in range(laps):
+        life.memory.extend(life.gather(lap(index=i)))
+    return life
+
+
+def changed(before: dict, after: dict) -> set[str]:
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    return {".".join(name.split(".")[: 2 if name.startswith("ema") else 1]) for name in moved}
+
+
+@pytest.mark.parametrize(
+    ("stages", "parts"),
+    [
+        (("world",), {"dynamics"}),
+        (("self_prior",), {"self_prior", "ema.self_prior"}),
+        (("policy",), {"policy", "value", "ema.value", "return_range"}),
+        (ALL, {"dynamics", "self_prior", "ema.self_prior", "policy", "value", "ema.value", "return_range"}),
+    ],
+)
+def test_a_stage_changes_its_own_parts_only(stages, parts):
+    life = lived(symbolic())
+    before = weights(life)
+    life.learner.learn(life.memory, lap(stages))
+    assert changed(before, weights(life)) == parts
+
+
+def test_joint_learning_changes_the_codec():
+    life = lived(joint())
+    before = weights(life)
+    life.learner.learn(life.memory, lap())
+    assert {"codec", "dynamics"} <= changed(before, weights(life))
+
+
+def test_losses_fall_on_a_fixed_memory():
+    life = lived(symbolic(), laps=3)
+    first = life.learner.learn(life.memory, lap(ALL, 5))
+    for _ in range(6):
+        last = life.learner.learn(life.memory, lap(ALL, 25))
+    assert last["dynamics"] < 0.8 * first["dynamics"]
+    assert last["G_everyday"] < 0.8 * first["G_everyday"]
+    assert last["refused_steps"] == 0
+
+
+def test_no_label_reaches_a_loss_a_gradient_or_an_action():
+    """With the drawn batches fixed, flipping every flag leaves weights and actions bitwise equal."""
+    one, other = lived(symbolic()), lived(symbolic())
+    other.memory.mark.logical_not_()
+    for life in (one, other):
+        torch.manual_seed(5)
+        life.learner.learn(life.memory, lap())
+    a, b = weights(one), weights(other)
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    for p, q in zip(one.mind.parameters(), other.mind.parameters()):
+        assert (p.grad is None) == (q.grad is None)
+        assert p.grad is None or torch.equal(p.grad, q.grad)
+    assert torch.equal(one.gather(lap(index=7)).action, other.gather(lap(index=7)).action)
+
+
+def test_a_non_finite_step_changes_nothing_and_is_counted():
+    life = lived(symbolic())
+    life.learner.learn(life.memory, lap())
+    with torch.no_grad():
+        life.mind.dynamics.predictor.weight[0, 0] = float("nan")
+    before = weights(life)
+    metrics = life.learner.learn(life.memory, lap(("world",), 4))
+    after = weights(life)
+    assert all(torch.equal(before[n].nan_to_num(-9), after[n].nan_to_num(-9)) for n in before)
+    assert (metrics["refused_steps"], metrics["refused_in_a_row"]) == (4, 4)
+    with torch.no_grad():
+        life.mind.dynamics.predictor.weight[0, 0] = 0.0
+    assert life.learner.learn(life.memory, lap(("world",), 2))["refused_in_a_row"] == 0
+    assert all(value.isfinite().all() for value in weights(life).values())
+
+
+def test_descent_refuses_and_recovers():
+    parameter = torch.nn.Parameter(torch.ones(3))
+    descent = Descent([parameter], DescentConfig(learning_rate=0.1))
+    descent.step(parameter.square().sum())
+    here, clip = parameter.clone(), [b.clone() for b in descent.zclip.buffers()]
+    descent.step(parameter.square().sum() * float("inf"))
+    assert descent.refused == 1 and torch.equal(parameter, here)
+    assert all(torch.equal(a, b) for a, b in zip(clip, descent.zclip.buffers()))
+    descent.step(parameter.square().sum())
+    assert descent.refused == 0 and (parameter < here).all()
+
+
+def test_cosine_runs_from_first_to_final_rate():
+    descent = Descent([torch.nn.Parameter(torch.ones(1))], DescentConfig(1e-3, 1e-5))
+    rates = []
+    for progress in (0.0, 0.5, 1.0):
+        descent.set_progress(progress)
+        rates.append(float(descent.rate))
+    assert rates == pytest.approx([1e-3, 0.5 * (1e-3 + 1e-5), 1e-5])
+    assert isinstance(descent.zclip, ZClip)
+
+
+def test_updates_per_step_multiply():
+    preset = symbolic()
+    learner = replace(preset.life.learner, world_updates=3, policy_updates=2)
+    life = lived(replace(preset, life=replace(preset.life, learner=learner)))
+    life.learner.learn(life.memory, lap(steps=2))
+    steps = {n: d.optimiser.state[d.parameters[0]]["step"].item() for n, d in life.learner.descents.items()}
+    assert steps == {"world": 6, "self_prior": 2, "policy": 4, "value": 4}
+
+
+def test_without_cost_only_entropy_is_learned():
+    preset = symbolic()
+    learner = replace(preset.life.learner, cost="none")
+    life = lived(replace(preset, life=replace(preset.life, learner=learner)))
+    metrics = life.learner.learn(life.memory, lap(("policy",), 5))
+    assert "G_dreamed" not in metrics and metrics["policy"] < 0 and metrics["refused_steps"] == 0
+
+
+def test_curiosity_is_fed_by_prediction_error():
+    preset = symbolic()
+    memory = replace(preset.life.memory, curious_share=0.5)
+    life = lived(replace(preset, life=replace(preset.life, memory=memory)))
+    assert set(life.memory.error.tolist()) == {0.0, 1.0}
+    life.learner.learn(life.memory, lap(("world",), 5))
+    assert life.memory.error.max() > 2.0
+
+
+@pytest.mark.parametrize("field", ["world_sequences", "dreams", "self_prior_frames"])
+def test_zero_batches_are_refused(field):
+    with pytest.raises(ValueError, match=f"learner.{field}"):
+        LearnerConfig(**{field: 0})
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("preset", [symbolic(), joint()], ids=["tokens", "joint"])
+def test_the_captured_step_equals_the_eager_step(preset):
+    """Same weights, same random numbers: the graph's replay does what the eager step does."""
+    from mirrormark.life.live import Life
+
+    after = []
+    for capture in (True, False):
+        learner = replace(preset.life.learner, capture=capture)
+        life = Life(preset.world, preset.mind, replace(preset.life, learner=learner), 0, "cuda")
+        life.memory.extend(life.gather(lap()))
+        torch.manual_seed(1)
+        life.learner.learn(life.memory, lap(steps=8))
+        after.append(weights(life))
+    for name in after[0]:
+        torch.testing.assert_close(after[0][name], after[1][name], rtol=1e-3, atol=1e-4)

@@ -1,0 +1,141 @@
+"""Rollouts: what an episode is, who moves, determinism, worlds that break."""
+
+import numpy as np
+import pytest
+import torch
+from tiny_lives import born, joint, symbolic
+
+from mirrormark.life.live import UnstableWorlds
+from mirrormark.life.rollout import Actor, encode, gather, recipe
+from mirrormark.life.schedule import Lap
+from mirrormark.life.setup import movement_of
+
+
+def lap(index=0, policy=True) -> Lap:
+    return Lap(index, "life", 4, 4, 1, ("world",), policy, False, False, 0.0)
+
+
+def test_recipes_are_half_and_half():
+    plan = recipe(64, lap=3, seed=1, policy_moves=True)
+    assert plan.random == 32 and plan.marked[:32].sum() == 16 and plan.marked[32:].sum() == 16
+    assert recipe(64, 3, 1, False).random == 64
+    assert len(set(plan.seeds.tolist())) == 64
+    odd = np.stack([recipe(5, lap, 0, True).marked for lap in range(2)])
+    assert (odd.sum(0) == 1).all()  # odd numbers even out over neighbouring laps
+
+
+def test_recipes_differ_by_lap_and_seed_and_repeat_themselves():
+    a, b, c = recipe(8, 0, 0, True), recipe(8, 1, 0, True), recipe(8, 0, 1, True)
+    assert not np.array_equal(a.seeds, b.seeds) and not np.array_equal(a.seeds, c.seeds)
+    assert np.array_equal(a.seeds, recipe(8, 0, 0, True).seeds)
+
+
+def test_an_episode_begins_with_the_resets_frame_and_ends_without_an_action():
+    life = born(joint())
+    worlds = life.worlds(4)
+    plan = recipe(4, 0, 0, False)
+    episodes = gather(worlds, movement_of(life.world, worlds), plan, None)
+    assert episodes.observation["vision"].shape == (4, 101, 64, 64, 3)
+    assert episodes.action.shape == (4, 101, 12) and (episodes.action[:, -1] == 0).all()
+    observation, info = worlds.reset(seed=plan.seeds.tolist(), marked=plan.marked)
+    for t in range(3):
+        for name, value in observation.items():
+            assert np.array_equal(episodes.observation[name][:, t].numpy(), value), (name, t)
+        assert np.array_equal(episodes.mark[:, t].numpy(), info["mark_present"])
+        observation, _, _, _, info = worlds.step(episodes.action[:, t].numpy())
+    assert np.array_equal(episodes.marked.numpy(), plan.marked)
+
+
+def test_the_same_seed_gathers_the_same_and_another_does_not():
+    first, second, other = (born(symbolic(), seed).gather(lap()) for seed in (0, 0, 1))
+    assert torch.equal(first.action, second.action)
+    assert torch.equal(first.observation["latent"], second.observation["latent"])
+    assert not torch.equal(first.action, other.action)
+
+
+def test_the_policys_half_is_moved_by_the_policy():
+    life = born(symbolic())
+    with torch.no_grad():
+        life.mind.policy.head.weight.zero_()
+        life.mind.policy.head.bias.copy_(
+            torch.tensor([3.0] * 12 + [-30.0] * 12)
+        )  # push hard, hardly any noise
+    episodes = life.gather(lap())
+    assert episodes.policy.tolist() == [False, False, True, True]
+    assert (episodes.action[2:, :-1] > 0.9).all()
+    assert (episodes.action[:2, :-1] < 0).any()
+
+
+def test_latents_that_are_stored_are_those_of_the_frames():
+    life = born(symbolic())
+    worlds, plan = life.worlds(4), recipe(4, 0, 0, False)
+    frames = gather(worlds, movement_of(life.world, worlds), plan, None)
+    stored = gather(worlds, movement_of(life.world, worlds), plan, None, life.mind)
+    flat = {name: value.flatten(0, 1) for name, value in frames.observation.items()}
+    assert torch.equal(encode(life.mind, flat), stored.observation["latent"].flatten(0, 1))
+
+
+def test_the_actor_acts_on_what_a_full_pass_would_give():
+    """Its growing, cut-back past equals running the sequence model over the same steps at once."""
+    life = born(symbolic())
+    actor, mind = Actor(life.mind, 3, "mean"), life.mind
+    generator = torch.Generator().manual_seed(0)
+    frames = [torch.randint(8, (3, mind.spec.K), generator=generator) for _ in range(12)]
+    past, longest = mind.config.imagination.context - 1, mind.config.imagination.horizon
+    actions, begin = [], 0
+    for t, latent in enumerate(frames):
+        if t - begin > past + longest:
+            begin = t - past
+        expected = torch.zeros(3, mind.dynamics.width)
+        if t > begin:
+            steps = torch.stack(frames[begin:t], 1), torch.stack(actions[begin:t], 1)
+            expected = mind.dynamics(*steps, dropout=False)[:, -1]
+        torch.testing.assert_close(actor.hidden, expected, atol=1e-5, rtol=1e-4)
+        actions.append(torch.from_numpy(actor.act_on(latent)))
+    assert begin > 0  # the past was cut back at least once
+    assert actor.expected_free_energy.shape == (3,)
+
+
+def test_equal_seeds_draw_equal_noise_and_the_mean_draws_none():
+    life = born(symbolic())
+    latent = torch.zeros(2, life.mind.spec.K, dtype=torch.int64)
+    acts = []
+    for seed in (1, 1, 2):
+        actor = Actor(life.mind, 2)
+        actor.begin(seed)
+        acts.append(actor.act_on(latent))
+    assert np.array_equal(acts[0], acts[1]) and not np.array_equal(acts[0], acts[2])
+    means = [Actor(life.mind, 2, "mean").act_on(latent) for _ in range(2)]
+    assert np.array_equal(means[0], means[1])
+    with pytest.raises(ValueError, match="mode"):
+        Actor(life.mind, 2, "best")  # type: ignore[arg-type]
+
+
+class Breaking:
+    """Real worlds, some of which report broken physics at step 5."""
+
+    def __init__(self, worlds, broken: list[int]) -> None:
+        self.worlds, self.broken, self.n, self.actions, self.t = worlds, broken, worlds.n, worlds.actions, 0
+
+    def reset(self, **options):
+        self.t = 0
+        return self.worlds.reset(**options)
+
+    def step(self, action):
+        *rest, info = self.worlds.step(action)
+        self.t += 1
+        if self.t == 5:
+            info["unstable"] = info["unstable"].copy()
+            info["unstable"][self.broken] = True
+        return *rest, info
+
+
+def test_an_unstable_world_is_left_out_and_too_many_stop_the_run():
+    life = born(symbolic())
+    life._worlds[4] = Breaking(life.worlds(4), [1])  # type: ignore[assignment]
+    episodes = life.gather(lap())
+    assert len(episodes.marked) == 3 and episodes.policy.tolist() == [False, True, True]
+    assert life.live(lap(policy=False))["unstable_worlds"] == 1
+    life._worlds[4].broken = [0, 1, 3]  # type: ignore[attr-defined]
+    with pytest.raises(UnstableWorlds, match="3 of 4 worlds"):
+        life.gather(lap())
