@@ -27,9 +27,9 @@ def test_distance_equals_mujocos():
         mujoco.mj_normalizeQuat(model, data.qpos)
         mujoco.mj_kinematics(model, data)
         truth = max(0.0, mujoco.mj_geomDistance(model, data, 0, 1, 1.0, None))
-        zero, eye = np.zeros(3), np.eye(3)
+        hands = Hands(np.array([1]), np.zeros((1, 3)), np.eye(3)[None], HAND[None])
         xmat = data.xmat.reshape(-1, 3, 3)
-        ours = hand_to_site(data.xpos, xmat, 1, zero, eye, HAND, 2, zero, eye, 0.02)
+        ours = hand_to_site(data.xpos, xmat, hands, 0, 2, np.zeros(3), np.eye(3), 0.02)
         assert ours == pytest.approx(truth, abs=2 * THIN_M)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from mirrormark.world.mark import Site
 from mirrormark.world.scene import Scene
-from mirrormark.world.touch import hand_to_site
+from mirrormark.world.touch import Hands, hand_to_site
 from mirrormark.world.worlds import Worlds
 
 LIBRARY_POSTURES = 6000
@@ -21,6 +21,7 @@ SHARPEN_STEPS = 120
 PATIENCE_CONTROL_STEPS = 24
 """How long one posture is tried before the next best."""
 DEEPEST_CONTACT_M = 0.004
+MARK_RADIUS_M = 0.02
 GAIN_NM_PER_RAD = 12.0
 DAMPING_NM_S_PER_RAD = 0.6
 
@@ -133,18 +134,9 @@ def _free(scene: Scene, posture: np.ndarray) -> bool:
 
 def _distance(scene: Scene, posture: np.ndarray, hand: int, site: Site) -> float:
     data = _place(scene, posture)
-    return hand_to_site(
-        data.xpos,
-        data.xmat.reshape(-1, 3, 3),
-        scene.hand_body_ids[hand],
-        scene.hand_pos_m[hand],
-        scene.hand_mat[hand],
-        scene.hand_size_m[hand],
-        site.body,
-        site.pos,
-        site.mat,
-        0.02,
-    )
+    hands = Hands(scene.hand_body_ids, scene.hand_pos_m, scene.hand_mat, scene.hand_size_m)
+    xmat = data.xmat.reshape(-1, 3, 3)
+    return hand_to_site(data.xpos, xmat, hands, hand, site.body, site.pos, site.mat, MARK_RADIUS_M)
 
 
 @lru_cache(maxsize=8)

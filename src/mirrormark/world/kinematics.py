@@ -15,7 +15,6 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-
 PARALLEL_WORLDS = 512
 """From this many postures on, starting threads costs less than it saves."""
 

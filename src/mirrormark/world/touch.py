@@ -6,7 +6,6 @@ rim otherwise; the test compares it with MuJoCo's own collision code.
 """
 
 import math
-
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ Ints = NDArray[np.int64]
 PARALLEL_WORLDS = 128
 """From this many worlds on, starting threads costs less than it saves."""
 
-_RIM_STARTS = 12
+_RIM_STARTS = 8
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
 
@@ -107,7 +106,7 @@ def disc_to_ellipsoid(centre, u, v, normal, radius, size):
     x1, x2 = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
     f1 = _rim_distance(x1, centre, u, v, radius, size)
     f2 = _rim_distance(x2, centre, u, v, radius, size)
-    for _ in range(22):
+    for _ in range(16):
         if f1 < f2:
             high, x2, f2 = x2, x1, f1
             x1 = high - _GOLDEN * (high - low)
@@ -120,87 +119,108 @@ def disc_to_ellipsoid(centre, u, v, normal, radius, size):
 
 
 @njit(cache=True)
-def _carry(xpos, xmat, pos, i):
-    """Coordinate i of a point given in a body's frame, in the world's."""
-    return xpos[i] + xmat[i, 0] * pos[0] + xmat[i, 1] * pos[1] + xmat[i, 2] * pos[2]
+def _place(xpos, xmat, w, s, body, pos, i):
+    """A point given in a body's frame, (3,) row i of pos, in the world's frame at step s of world w."""
+    x, y, z = pos[i, 0], pos[i, 1], pos[i, 2]
+    return (
+        xpos[w, s, body, 0]
+        + xmat[w, s, body, 0, 0] * x
+        + xmat[w, s, body, 0, 1] * y
+        + xmat[w, s, body, 0, 2] * z,
+        xpos[w, s, body, 1]
+        + xmat[w, s, body, 1, 0] * x
+        + xmat[w, s, body, 1, 1] * y
+        + xmat[w, s, body, 1, 2] * z,
+        xpos[w, s, body, 2]
+        + xmat[w, s, body, 2, 0] * x
+        + xmat[w, s, body, 2, 1] * y
+        + xmat[w, s, body, 2, 2] * z,
+    )
 
 
 @njit(cache=True)
-def hand_to_site(xpos, xmat, hand_body, hand_pos, hand_mat, size, site_body, site_pos, site_mat, radius):
-    """Distance from one hand to one site in one world, given the poses of all bodies."""
-    hand_x, site_x = xmat[hand_body], xmat[site_body]
-    centre, frame = np.zeros(3), np.zeros((3, 3))
-    for i in range(3):  # axis i of the world
-        gap = _carry(xpos[site_body], site_x, site_pos, i) - _carry(xpos[hand_body], hand_x, hand_pos, i)
-        for j in range(3):  # axis j of the hand's ellipsoid
-            axis = (
-                hand_x[i, 0] * hand_mat[0, j] + hand_x[i, 1] * hand_mat[1, j] + hand_x[i, 2] * hand_mat[2, j]
-            )
-            centre[j] += axis * gap
-            for k in range(3):  # axis k of the site
-                frame[k, j] += axis * (
-                    site_x[i, 0] * site_mat[0, k]
-                    + site_x[i, 1] * site_mat[1, k]
-                    + site_x[i, 2] * site_mat[2, k]
-                )
-    return disc_to_ellipsoid(centre, frame[0], frame[1], frame[2], radius, size)
+def _axis(xmat, w, s, body, mat, i, k):
+    """Column k of a frame given in a body's frame, row i of mat, in the world's frame."""
+    x, y, z = mat[i, 0, k], mat[i, 1, k], mat[i, 2, k]
+    return (
+        xmat[w, s, body, 0, 0] * x + xmat[w, s, body, 0, 1] * y + xmat[w, s, body, 0, 2] * z,
+        xmat[w, s, body, 1, 0] * x + xmat[w, s, body, 1, 1] * y + xmat[w, s, body, 1, 2] * z,
+        xmat[w, s, body, 2, 0] * x + xmat[w, s, body, 2, 1] * y + xmat[w, s, body, 2, 2] * z,
+    )
 
 
 @njit(cache=True)
-def _surely_farther(xpos, xmat, hand_body, hand_pos, size, site_body, site_pos, radius, limit):
+def _dot(a, b):
+    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
+
+
+@njit(cache=True)
+def _distance(xpos, xmat, w, s, hands, h, site_body, site_pos, site_mat, i, radius):
+    """From hand h to site i, at step s of world w."""
+    body = hands.body[h]
+    ax, ay, az = (
+        _axis(xmat, w, s, body, hands.mat, h, 0),
+        _axis(xmat, w, s, body, hands.mat, h, 1),
+        _axis(xmat, w, s, body, hands.mat, h, 2),
+    )
+    site, hand = (
+        _place(xpos, xmat, w, s, site_body[i], site_pos, i),
+        _place(xpos, xmat, w, s, body, hands.pos, h),
+    )
+    gap = (site[0] - hand[0], site[1] - hand[1], site[2] - hand[2])
+    u = _axis(xmat, w, s, site_body[i], site_mat, i, 0)
+    v = _axis(xmat, w, s, site_body[i], site_mat, i, 1)
+    n = _axis(xmat, w, s, site_body[i], site_mat, i, 2)
+    return disc_to_ellipsoid(
+        (_dot(gap, ax), _dot(gap, ay), _dot(gap, az)),
+        (_dot(u, ax), _dot(u, ay), _dot(u, az)),
+        (_dot(v, ax), _dot(v, ay), _dot(v, az)),
+        (_dot(n, ax), _dot(n, ay), _dot(n, az)),
+        radius,
+        (hands.size[h, 0], hands.size[h, 1], hands.size[h, 2]),
+    )
+
+
+@njit(cache=True)
+def _surely_farther(xpos, xmat, w, s, hands, h, site_body, site_pos, i, limit):
     """A cheap bound by enclosing spheres, so that most physics steps need no exact distance."""
-    square = 0.0
-    for i in range(3):
-        site = _carry(xpos[site_body], xmat[site_body], site_pos, i)
-        square += (site - _carry(xpos[hand_body], xmat[hand_body], hand_pos, i)) ** 2
-    return math.sqrt(square) > limit + radius + max(size[0], size[1], size[2])
+    site = _place(xpos, xmat, w, s, site_body[i], site_pos, i)
+    hand = _place(xpos, xmat, w, s, hands.body[h], hands.pos, h)
+    gap = (site[0] - hand[0], site[1] - hand[1], site[2] - hand[2])
+    return math.sqrt(_dot(gap, gap)) > limit + max(hands.size[h, 0], hands.size[h, 1], hands.size[h, 2])
 
 
 @njit(cache=True)
-def _time_world(xpos, xmat, hands, site_body, site_pos, site_mat, radius, reach, hold, held, distance):
-    """One world's physics steps: fills `distance` (hands,), returns the clock and the step that filled it."""
-    hand_body, hand_pos, hand_mat, hand_size = hands
-    reached, last = 0, xpos.shape[0] - 1
-    for s in range(xpos.shape[0]):
+def _time_world(xpos, xmat, w, hands, site_body, site_pos, site_mat, radius, reach, hold, held, distance):
+    """World w's physics steps: fills `distance[w]` (hands,), returns the clock and when it was full."""
+    clock, reached, last = held[w], 0, xpos.shape[1] - 1
+    for s in range(xpos.shape[1]):
         touching = False
-        for h in range(hand_body.shape[0]):
+        for h in range(hands.body.shape[0]):
             if s < last and (
                 touching
-                or _surely_farther(
-                    xpos[s],
-                    xmat[s],
-                    hand_body[h],
-                    hand_pos[h],
-                    hand_size[h],
-                    site_body,
-                    site_pos,
-                    radius,
-                    reach,
-                )
+                or _surely_farther(xpos, xmat, w, s, hands, h, site_body, site_pos, w, reach + radius)
             ):
                 continue
-            d = hand_to_site(
-                xpos[s], xmat[s], hand_body[h], hand_pos[h], hand_mat[h], hand_size[h],
-                site_body, site_pos, site_mat, radius,
-            )  # fmt: skip
+            d = _distance(xpos, xmat, w, s, hands, h, site_body, site_pos, site_mat, w, radius)
             touching = touching or d <= reach
             if s == last:
-                distance[h] = d
-        held = held + 1 if touching else 0
-        if held >= hold and reached == 0:
+                distance[w, h] = d
+        clock = clock + 1 if touching else 0
+        if clock >= hold and reached == 0:
             reached = s + 1
-    return held, reached
+    return clock, reached
 
 
 def _time_worlds(xpos, xmat, hands, site_body, site_pos, site_mat, radius, reach, hold, held):
+    # No slices below: views of one array count references with atomics, which stalls threads on one another.
     worlds = xpos.shape[0]
-    distance = np.empty((worlds, hands[0].shape[0]))
+    distance = np.empty((worlds, hands.body.shape[0]))
     reached = np.zeros(worlds, np.int64)
     for w in prange(worlds):
         held[w], reached[w] = _time_world(
-            xpos[w], xmat[w], hands, site_body[w], site_pos[w], site_mat[w],
-            radius, reach, hold, held[w], distance[w],
-        )  # fmt: skip
+            xpos, xmat, w, hands, site_body, site_pos, site_mat, radius, reach, hold, held, distance
+        )
     return distance, reached
 
 
@@ -222,8 +242,16 @@ def time_touches(
 ) -> tuple[Floats, Ints]:
     """Follow S physics steps of N worlds: xpos (N, S, nbody, 3), xmat (N, S, nbody, 3, 3).
 
-    `held` (N,) counts consecutive touching physics steps and is carried on in place. Returns the distance of every
-    hand (N, hands) at the last step, and the physics step (1..S) at which `hold_sim_steps` was reached, or 0.
+    `held` (N,) counts consecutive touching physics steps and is carried on in place. Returns the distance of
+    every hand (N, hands) at the last step, and the physics step (1..S) that made `hold_sim_steps` full, or 0.
     """
     run = _parallel if len(xpos) >= PARALLEL_WORLDS else _serial
     return run(xpos, xmat, hands, site_body, site_pos, site_mat, radius_m, reach_m, hold_sim_steps, held)
+
+
+def hand_to_site(
+    xpos: Floats, xmat: Floats, hands: Hands, hand: int, body: int, pos: Floats, mat: Floats, radius_m: float
+) -> float:
+    """Distance from one hand to one site in one world: xpos (nbody, 3), xmat (nbody, 3, 3)."""
+    at = np.array([body]), pos[None], mat[None]
+    return _distance(xpos[None, None], xmat[None, None], 0, 0, hands, hand, *at, 0, radius_m)
