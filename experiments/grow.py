@@ -17,6 +17,7 @@ import torch
 from mirrormark.life.held_out import hold_out
 from mirrormark.life.indicators import indicators
 from mirrormark.life.live import Life
+from mirrormark.life.rollout import encode
 from mirrormark.presets import PRESETS
 
 
@@ -33,6 +34,24 @@ def literal(text: str):
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return text
+
+
+@torch.no_grad()
+def details(mind, pairs) -> dict[str, float]:
+    """Where G comes from: posture tokens or vision tokens, with and without the mark; how many tokens it changes."""
+    shown, hidden = (encode(mind, side, sample=False) for side in (pairs.with_mark, pairs.without_mark))
+    angles = mind.codec.tokens["proprioception"].stop
+    cost = {
+        "marked": -mind.self_prior.per_token_log_prob(shown),
+        "unmarked": -mind.self_prior.per_token_log_prob(hidden),
+    }
+    found = {f"G_posture_{k}": float(v[:, :angles].sum(-1).mean()) for k, v in cost.items()}
+    found |= {f"G_vision_{k}": float(v[:, angles:].sum(-1).mean()) for k, v in cost.items()}
+    found["G_sd_unmarked"] = float(cost["unmarked"].sum(-1).std())
+    found["tokens_changed"] = float((shown != hidden).float().sum(-1).mean())
+    if hasattr(mind.codec, "silent_token"):
+        found["silent_unmarked"] = float((hidden[:, angles:] == mind.codec.silent_token).float().mean())
+    return found
 
 
 def main() -> None:
@@ -53,7 +72,18 @@ def main() -> None:
     held = hold_out(preset.world, preset.life.indicators, got.device)
     life = Life(preset.world, preset.mind, preset.life, got.seed, got.device)
     exam_worlds = life.worlds(preset.life.indicators.policy_episodes)
-    looked = start
+    looked, spent = start, {"gather": 0.0, "learn": 0.0}
+
+    def timed(name, function):
+        def call(*arguments):
+            began = time.perf_counter()
+            result = function(*arguments)
+            spent[name] += time.perf_counter() - began
+            return result
+
+        return call
+
+    life.gather, life.learner.learn = timed("gather", life.gather), timed("learn", life.learner.learn)
     print(json.dumps({"ready_s": round(time.perf_counter() - start, 1), "set": got.set}), flush=True)
     for lap in life.schedule.laps():
         metrics = life.live(lap)
@@ -68,6 +98,7 @@ def main() -> None:
                 "episodes": lap.episodes_after,
                 "steps": life.learner.steps,
             }
+            found |= details(life.mind, held.pairs)
             row |= {k: float(f"{v:.4g}") for k, v in (found | metrics).items()}
             print(json.dumps(row), flush=True)
             looked = time.perf_counter()
