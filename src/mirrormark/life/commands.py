@@ -58,6 +58,8 @@ def train(
         if resume:
             _go_on(life, run, console)
         records = Records(run, life, name, console)
+        if not checkpoint.names(run.checkpoints):
+            records.save()  # from the first moment on there is something to resume from
         with _StopSoon(console, records) as stop, records:
             live(life, (records, *hooks, stop), run.path / "nan")
     except (Interrupted, KeyboardInterrupt):

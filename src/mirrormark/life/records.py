@@ -99,13 +99,11 @@ class Records:
             f"episodes {lap.episodes_after:>6}  {told}  {chance}{note}", highlight=False, markup=False
         )
 
-    def save(self, lap: Lap) -> None:
-        """A checkpoint of everything after this lap."""
+    def save(self, lap: Lap | None = None) -> None:
+        """A checkpoint of everything after this lap (None: before the first)."""
         life = self.life
-        about = describe(
-            life.mind, life.world, preset=self.preset, seed=life.seed, episodes=lap.episodes_after,
-            steps=life.learner.steps, lap=lap.index,
-        )  # fmt: skip
+        facts = {"episodes": lap.episodes_after if lap else 0, "steps": life.learner.steps, "seed": life.seed}
+        about = describe(life.mind, life.world, preset=self.preset, **facts)
         checkpoint.save(self.run.checkpoints, f"lap-{life.next_lap:08d}", life.state() | {"about": about})
 
     def _show(self, lap: Lap, row: dict[str, Any], metrics: dict[str, float]) -> None:

@@ -1,0 +1,146 @@
+"""Indicators: each gate on minds and data whose answer is known."""
+
+import numpy as np
+import pytest
+import torch
+from tiny_lives import born, joint, symbolic
+
+from mirrormark.life import indicators as gates
+from mirrormark.life.held_out import HELD_OUT_SEED, IndicatorConfig, hold_out
+from mirrormark.life.rollout import recipe
+from mirrormark.life.setup import WorldSetup
+from mirrormark.world.eye import NO_CELL
+
+
+@pytest.fixture(scope="module")
+def seen():
+    """Held-out pixels."""
+    return hold_out(WorldSetup(), IndicatorConfig(everyday_episodes=8, pairs=24, policy_episodes=4), "cpu")
+
+
+@pytest.fixture(scope="module")
+def told():
+    """Held-out symbols."""
+    config = IndicatorConfig(everyday_episodes=48, pairs=40, policy_episodes=4)
+    return hold_out(symbolic().world, config, "cpu")
+
+
+def test_pairs_differ_in_the_marks_pixels_only(seen):
+    shown, hidden = seen.pairs.with_mark["vision"], seen.pairs.without_mark["vision"]
+    differs = (shown.int() - hidden.int()).abs().amax(-1) > 0
+    assert len(shown) > 10 and seen.pairs.mask.flatten(1).any(1).all()
+    assert not (differs & ~seen.pairs.mask).any()  # sensor noise is the same in both
+    assert (differs & seen.pairs.mask).sum() > 0.9 * seen.pairs.mask.sum()
+    assert torch.equal(seen.pairs.with_mark["proprioception"], seen.pairs.without_mark["proprioception"])
+
+
+def test_symbolic_pairs_have_a_cell_and_none(told):
+    assert (told.pairs.with_mark["cell"] < NO_CELL).all()
+    assert (told.pairs.without_mark["cell"] == NO_CELL).all()
+
+
+def test_held_out_seeds_are_never_lived(told):
+    assert recipe(1000, 5, 3, True).seeds.max() < HELD_OUT_SEED
+    assert told.episodes.marked.float().mean() == 0.75
+    assert 0 <= told.removal_rate < 1 and 0.01 < told.distance_m < 0.5
+
+
+class Painter(torch.nn.Module):
+    """A mind whose codec paints what it is told to, whatever it encodes."""
+
+    def __init__(self, mind, painted):
+        super().__init__()
+        self.codec, self.dynamics, self.painted = mind.codec, mind.dynamics, painted
+        self._mind, self._row = mind, 0
+
+    def encode(self, observation, sample=True):
+        return self._mind.encode(observation, sample)
+
+    def decode(self, latent):
+        rows = slice(self._row, self._row + len(latent))
+        self._row += len(latent)
+        return self._mind.codec.targets({k: v[rows] for k, v in self.painted.items()})
+
+
+def test_mark_recovery_is_one_for_the_frame_itself_and_zero_for_the_frame_without_mark(seen):
+    mind = born(joint()).mind
+    assert gates.mark_recovery(Painter(mind, seen.pairs.with_mark), seen.pairs) == pytest.approx(1.0)
+    assert gates.mark_recovery(Painter(mind, seen.pairs.without_mark), seen.pairs) == pytest.approx(0.0)
+    half = {k: v.clone() for k, v in seen.pairs.with_mark.items()}
+    blend = (seen.pairs.with_mark["vision"].float() + seen.pairs.without_mark["vision"].float()) / 2
+    half["vision"] = blend / 255
+    assert gates.mark_recovery(Painter(mind, half), seen.pairs) == pytest.approx(0.75, abs=0.01)
+
+
+def test_the_symbolic_codec_loses_no_cell(told):
+    assert gates.mark_recovery(born(symbolic()).mind, told.pairs) == 1.0
+
+
+def test_the_gap_is_what_the_density_says(told):
+    """A self-prior that gives "no cell" log-odds of 5 over any other cell has a gap of 5."""
+    mind = born(symbolic()).mind
+    with torch.no_grad():
+        for parameter in mind.self_prior.parameters():
+            parameter.zero_()
+        mind.self_prior.bias[-1, NO_CELL] = 5.0
+    assert gates.efe_gap_nats(mind, told.pairs) == pytest.approx(5.0, abs=1e-4)
+
+
+def test_posture_range_counts_seconds_not_moments():
+    flat = torch.full((4, 101), 10.0)
+    assert gates.posture_range_nats(flat) == pytest.approx(0.0)
+    moment = flat.clone()
+    moment[:, 50] = 0.0  # one lucky frame is worth a twentieth of a window
+    assert gates.posture_range_nats(moment) < 0.6
+    calm = flat.clone()
+    calm[0, 20:80] = 2.0
+    assert gates.posture_range_nats(calm) == pytest.approx(float(calm.mean()) - 2.0, abs=0.05)
+
+
+def test_removals_are_found_ten_steps_ahead_and_only_with_room():
+    mark = torch.zeros(5, 101, dtype=torch.bool)
+    mark[0, :40] = True  # came off at frame 40
+    mark[1] = True  # stayed
+    mark[2, :12] = True  # too early for a context of 4 before frame 2
+    mark[3, :95] = True  # too late for 20 steps after frame 85
+    rows, present = gates.find_removals(mark, context=4)
+    assert rows.tolist() == [0] and present.tolist() == [30]
+
+
+def test_a_perfect_dreamer_falls_like_the_world_and_a_stubborn_one_does_not(told, monkeypatch):
+    mind = born(symbolic()).mind
+    with torch.no_grad():
+        for parameter in mind.self_prior.parameters():
+            parameter.zero_()
+        mind.self_prior.bias[-1, NO_CELL] = 5.0
+    latent = gates.latents(mind, told.episodes.observation)
+    cost = gates.efe(mind, latent)
+    mark = told.episodes.mark
+    rows, present = gates.find_removals(mark, mind.config.imagination.context)
+    assert len(rows) >= 3
+    real = latent[rows, present + 20], latent[mark.all(1), :][:, 0]
+
+    def perfect(dynamics, context, past, ahead, temperature):
+        end = real[0] if len(context) == len(rows) else context[:, -1]
+        return torch.stack([context[:, -1], end], 1)
+
+    monkeypatch.setattr(gates, "replay_dream", perfect)
+    found = gates.dreamed_removal(mind, told, latent, cost, 5.0)
+    assert found["dreamed_fall_nats"] == pytest.approx(found["real_fall_nats"])
+    assert found["dreamed_gone_where_removed"] == 1.0
+    monkeypatch.setattr(gates, "replay_dream", lambda d, context, *_: torch.stack([context[:, -1]] * 2, 1))
+    stubborn = gates.dreamed_removal(mind, told, latent, cost, 5.0)
+    assert stubborn["dreamed_fall_nats"] == pytest.approx(0.0)
+    assert stubborn["dreamed_gone_where_kept"] <= 0.5
+
+
+def test_all_indicators_have_the_keys_and_repeat_themselves(told):
+    life = born(symbolic())
+    results = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        results.append(gates.indicators(life.mind, told, life.worlds(4)))
+    keys = {"mark_recovery", "efe_gap_nats", "efe_gap_per_posture_range", "dreamed_fall_nats", "removal_rate"}
+    assert keys | {"distance_m", "chance_removal_rate", "yoked_rate"} <= set(results[0])
+    assert results[0] == results[1]
+    assert all(np.isfinite(list(results[0].values())))
