@@ -34,7 +34,7 @@ class Condition:
     sham: bool = False
     """The mark is timed and touched as ever, but cannot be seen."""
     beside_head: bool = False
-    """Stick the mark to the left side of the body's first surface, where the mirror does not show it."""
+    """Stick the mark under the left ear (of the first surface): in reach, but not shown by the mirror."""
     distance_change_m: float = 0.0
     """Added to the mirror's distance."""
     costless: bool = False
@@ -55,7 +55,9 @@ class Condition:
         mirror = replace(self.mirror, distance_m=self.mirror.distance_m + self.distance_change_m)
         mark = self.mark
         if self.beside_head:
-            mark = replace(mark, surface=get_body(setup.body).mark_surfaces[0].geom, site_m=(0.0, 10.0, 0.0))
+            mark = replace(
+                mark, surface=get_body(setup.body).mark_surfaces[0].geom, site_m=(-1.8, 10.0, -7.0)
+            )
         return setup.worlds(n, mirror=mirror, mark=mark)
 
 

@@ -172,7 +172,7 @@ def _half_range_rad(setup: WorldSetup, like: Tensor) -> Tensor:
 
 @torch.no_grad()
 def dream_strip(mind: Mind, recording: Pictures, ahead_control_steps: int = 20) -> Pictures:
-    """From ten steps before the best run's removal: what came, and what the mind dreams of the same actions."""
+    """From ten steps before the best run's removal: what came, and the dream of the same actions."""
     senses = senses_of(recording, 0)
     if "vision" not in senses or np.isnan(recording["removed_s"][0]):
         return {}
@@ -189,7 +189,7 @@ def dream_strip(mind: Mind, recording: Pictures, ahead_control_steps: int = 20) 
         latent = encode(mind, frames, sample=False)[None]
         ahead = actions[None, start:stop]
         dreamed = replay_dream(mind.dynamics, latent, actions[None, past][:, :-1], ahead)[0]
-    every = slice(None, None, max(1, (stop - start) // SHOWN))
+    every = slice(None, None, max(1, -(-(stop - start) // SHOWN)))
     decoded = to_pixels(mind.decode(dreamed)["vision"])
     return {"dream/real": senses["vision"][start : stop + 1][every], "dream/dreamed": decoded[every]}
 

@@ -140,8 +140,8 @@ def clean(value: Any) -> Any:
 
 
 def dump(value: dict[str, Any], path: Path) -> None:
-    """Sorted keys and fixed layout: the same results are the same bytes."""
-    path.write_text(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+    """In the order of the schema and with a fixed layout: the same results are the same bytes."""
+    path.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from mirrormark.exam.recording import keep_three
 from mirrormark.life.checkpoint import write_json
 from mirrormark.life.setup import WorldSetup, build_mind
 from mirrormark.mind.mind import Mind
+from mirrormark.world import bodies
 from mirrormark.world.movement import MovementConfig
 
 CHANCE = "chance"
@@ -112,16 +113,21 @@ def _check(subjects: Sequence[Subject]) -> None:
     first = subjects[0].setup
     for subject in subjects[1:]:
         for name in ("body", "tone", "tone_scale", "senses"):
-            if getattr(subject.setup, name) != getattr(first, name):
+            if _resolved(subject.setup, name) != _resolved(first, name):
                 raise ValueError(
                     f"{subject.run} differs from {subjects[0].run} in {name}: examine each kind by itself."
                 )
     seeds = [(subject.training_seed, subject.costless) for subject in subjects]
     if len(set(seeds)) < len(seeds):
         raise ValueError(
-            f"two minds share training seed {max(seeds, key=seeds.count)[0]}: seeds are the independent cases,"
-            " so give one checkpoint of each."
+            f"two minds share training seed {max(seeds, key=seeds.count)[0]}: seeds are the independent"
+            " cases, so give one checkpoint of each."
         )
+
+
+def _resolved(setup: WorldSetup, name: str) -> object:
+    """A tone that was left open is the body's default."""
+    return getattr(setup, name) or bodies.get(setup.body).tones[0]
 
 
 def _claim(subjects: Sequence[Subject], out: Path, settings: Settings) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from mirrormark.exam.conditions import title
 from mirrormark.exam.measures import Rate
 
 Status = Literal["passed", "not passed", "incomplete", "ablation"]
@@ -98,7 +99,7 @@ def _sentence(
     worst = max(lost, key=lambda name: controls[name].interval.high)
     return (
         f"Not passed: {found}, and its lower bound does not exceed the upper bound of {len(lost)} of"
-        f" {len(controls)} negative controls (highest: {worst}, {_percent(controls[worst])})."
+        f" {len(controls)} negative controls (highest: {title(worst)}, {_percent(controls[worst])})."
     )
 
 

@@ -1,16 +1,23 @@
 """Where in the eye's field the mark's reflection lies, hidden or not: geometry only, for scoring runs."""
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from mirrormark.world.worlds import Worlds
 
 
-def mark_in_view(worlds: Worlds) -> NDArray[np.bool_]:
-    """Whether the reflected centre of the mark falls on the pane and into the field of view, (n,).
+class Place(NamedTuple):
+    """Of the mark's centre, reflected. For mirrors that reflect nothing: where it would be."""
 
-    For mirrors that reflect nothing it tells where the reflection would be.
-    """
+    field: NDArray[np.float64]  # (n, 2) right and up in the field of view; its edges are at -1 and 1
+    pane: NDArray[np.float64]  # (n, 2) right and up on the pane, in the same way
+    ahead: NDArray[np.bool_]  # (n,)
+
+
+def reflected_mark(worlds: Worlds) -> Place:
+    """Where the eye would see the mark's centre if nothing stood before it."""
     scene, index = worlds.scene, np.arange(worlds.n)
     body, pane = worlds.patch.body, scene.pane
     mark = worlds.xpos[index, body] + np.einsum("nij,nj->ni", worlds.xmat[index, body], worlds.patch.pos)
@@ -21,9 +28,14 @@ def mark_in_view(worlds: Worlds) -> NDArray[np.bool_]:
     ray = image - eye
     # Into the camera's frame: x right, y up, looking along -z.
     seen = np.einsum("nji,nj->ni", head @ scene.eye_mat, ray)
-    ahead = seen[:, 2] < 0
-    half = np.tan(scene.eye_fovy_rad / 2) * np.abs(seen[:, 2])
-    in_field = ahead & (np.abs(seen[:, 0]) <= half) & (np.abs(seen[:, 1]) <= half)
+    depth = np.maximum(-seen[:, 2], 1e-9)
+    field = seen[:, :2] / (np.tan(scene.eye_fovy_rad / 2) * depth)[:, None]
     along = ((pane.centre - eye) @ normal) / (ray @ normal)
     crossing = (eye + along[:, None] * ray - pane.centre) @ pane.mat[:, :2]
-    return in_field & (np.abs(crossing) <= pane.half).all(1)
+    return Place(field, crossing / pane.half, seen[:, 2] < 0)
+
+
+def mark_in_view(worlds: Worlds) -> NDArray[np.bool_]:
+    """Whether the reflected centre of the mark falls on the pane and into the field of view, (n,)."""
+    place = reflected_mark(worlds)
+    return place.ahead & (np.abs(place.field) <= 1).all(1) & (np.abs(place.pane) <= 1).all(1)

@@ -27,11 +27,11 @@ def removal(results: dict[str, Any]) -> Figure:
     figure, (axes,) = style.new(7.0, 0.9 + 0.3 * len(rows))
     for y, (_, role, found) in enumerate(reversed(rows)):
         colour = _COLOURS[role]
-        axes.plot(found["interval"], [y, y], color=colour, linewidth=2.4, solid_capstyle="round", alpha=0.9)
+        axes.plot(found["interval"], [y, y], color=colour, linewidth=2.4, alpha=0.9, clip_on=False)
         if len(found["seeds"]) > 1:
             dots = [seed["successes"] / seed["n"] for seed in found["seeds"]]
             axes.plot(dots, [y + 0.22] * len(dots), "o", color=colour, markersize=2.6, alpha=0.7)
-        axes.plot(found["rate"], y, "o", color=colour, markersize=6)
+        axes.plot(found["rate"], y, "o", color=colour, markersize=6, clip_on=False)
         seeds = _seeds(found)
         axes.annotate(
             f"{100 * found['rate']:.0f}%  n={found['n']}{seeds}",
@@ -53,9 +53,12 @@ def removal(results: dict[str, Any]) -> Figure:
 def _rows(results: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
     found = results["conditions"]
     rows = [(found[EXAM]["title"], "exam", found[EXAM])]
-    rows += [(c["title"], "negative", c) for c in found.values() if c["role"] == "negative"]
+    of_role = {
+        role: [found[c] for c in conditions.names(role) if c in found] for role in ("negative", "reported")
+    }
+    rows += [(c["title"], "negative", c) for c in of_role["negative"]]
     rows.append((conditions.title(YOKED), "negative", results[YOKED]))
-    return rows + [(c["title"], "reported", c) for c in found.values() if c["role"] == "reported"]
+    return rows + [(c["title"], "reported", c) for c in of_role["reported"]]
 
 
 def _seeds(found: dict[str, Any]) -> str:
@@ -86,6 +89,7 @@ def first_touch(steps: pd.DataFrame, reach_m: float) -> Figure:
     """Kaplan–Meier: share of runs in which no hand has come within reach of the mark yet."""
     figure, (axes,) = style.new(6.4, 3.0)
     drawn = [(EXAM, style.EXAM)] + [(name, style.CONTROL) for name in ("absent", "everyday")]
+    labels = []
     for name, colour in drawn:
         found = of(steps, name)
         if found.empty:
@@ -96,8 +100,11 @@ def first_touch(steps: pd.DataFrame, reach_m: float) -> Figure:
         axes.fill_between(time_s, low, high, step="post", color=colour, alpha=0.12, linewidth=0)
         line = "-" if name != "everyday" else (0, (2, 2))
         axes.step(time_s, share, where="post", color=colour, linewidth=1.8, linestyle=line)
-        label = f" {conditions.title(name)} (n={curve.n})"
-        axes.annotate(label, (time_s[-1], share[-1]), color=colour, va="center", fontsize=8)
+        labels.append((float(share[-1]), f" {conditions.title(name)} (n={curve.n})", colour, time_s[-1]))
+    lowest = -1.0
+    for height, label, colour, end_s in sorted(labels):
+        lowest = max(height, lowest + 0.07)  # labels of curves that meet stand above each other
+        axes.annotate(label, (end_s, lowest), color=colour, va="center", fontsize=8)
     axes.set(xlabel="time in the run (s)", ylabel="not touched yet")
     style.percent_axis(axes, "y")
     axes.margins(x=0)

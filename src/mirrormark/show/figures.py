@@ -1,0 +1,101 @@
+"""All figures of an exam, drawn from its saved tables only, as PNG and SVG with a caption each."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from mirrormark.exam import history, tables
+from mirrormark.exam.conditions import EXAM
+from mirrormark.exam.results import load
+from mirrormark.show import figures_exam, figures_probes, figures_time, style
+from mirrormark.world.mark import MarkConfig
+
+
+class Caption(NamedTuple):
+    """What stands under a figure; it always says n, body and tone."""
+
+    name: str
+    title: str
+    text: str
+
+
+def draw(directory: Path) -> list[Caption]:
+    """Draw what the exam's tables hold into DIRECTORY/figures; what cannot be drawn is left out."""
+    results = load(directory / "results.json")
+    episodes = tables.read(directory / "episodes.parquet", tables.EPISODES)
+    steps = tables.read(directory / "steps.parquet", tables.STEPS)
+    training = tables.read(directory / "training.parquet", history.TRAINING)
+    scored = tables.read(directory / "scored.parquet", history.SCORED)
+    recording, pictures = stored(directory, "recording.npz"), stored(directory, "probes.npz")
+    reach_m = MarkConfig().reach_m
+    captions = {caption.name: caption for caption in _captions(results, training)}
+    with style.styled():
+        drawn: dict[str, Figure | None] = {
+            "removal": figures_exam.removal(results),
+            "fig4a": figures_time.training_distance(training),
+            "fig4b": figures_time.training_removal(training),
+            "fig3a": figures_time.strip(recording) if recording else None,
+            "fig3b": figures_time.scored(scored),
+            "fig3c": figures_exam.before_after(episodes, steps),
+            "distance": figures_exam.distance(steps),
+            "first-touch": figures_exam.first_touch(steps, reach_m),
+            "failures": figures_exam.failures(results),
+            "fig5-samples": figures_probes.pictures(pictures, "samples"),
+            "fig5-erasure": figures_probes.pictures(pictures, "erasure"),
+            "fig5-crossing": figures_probes.pictures(pictures, "crossing"),
+            "fig5-dream": figures_probes.pictures(pictures, "dream"),
+        }
+        made = [name for name, figure in drawn.items() if figure is not None]
+        for name in made:
+            style.save(drawn[name], directory / "figures", name)  # type: ignore[arg-type]
+    return [captions[name] for name in made]
+
+
+def stored(directory: Path, name: str) -> dict[str, np.ndarray]:
+    """Arrays that the exam kept of its first mind; empty where there are none."""
+    found = sorted(directory.glob(f"parts/*/{name}"))
+    if not found:
+        return {}
+    with np.load(found[0]) as arrays:
+        return dict(arrays)
+
+
+def _captions(results: dict[str, Any], training: Any) -> list[Caption]:
+    exam = results["conditions"][EXAM]
+    seeds = len(exam["seeds"])
+    who = f"{results['body']}, {results['tone']} tone"
+    n = f"n={exam['n']} runs, {seeds} training seed{'s' if seeds > 1 else ''}; {who}"
+    if results["label"]:
+        n += f"; {results['label']}"
+    one = f"one run of the exam; {who}"
+    probes = results["probes"] or {}
+    frames = f"n={probes.get('frames', 0)} paired everyday frames, first mind; {who}"
+    points = f"{len(training)} exam points, n={_runs(training)} runs each; {who}"
+    shift = results["free_energy"]["shift"]["n"] if results["free_energy"] else 0
+    return [
+        Caption("removal", "Removal beside its controls", f"95% intervals; small dots: training seeds. {n}."),
+        Caption("fig4a", "Fig. 4a: distance over training", f"{points}."),
+        Caption("fig4b", "Fig. 4b: removal over training", f"95% interval. {points}."),
+        Caption("fig3a", "Fig. 3a: a run", f"The frame in which the mark is gone has a red edge. {one}."),
+        Caption("fig3b", "Fig. 3b: the same run, valued before and after learning", f"{one}."),
+        Caption("fig3c", "Fig. 3c: G before and after removal", f"{shift} pairs; {n}."),
+        Caption("distance", "Distance within a run", f"Mean and 5–95% band of runs. {n}."),
+        Caption(
+            "first-touch",
+            "First touch (Kaplan–Meier)",
+            f"Runs without a touch are censored at their end. {n}.",
+        ),
+        Caption("failures", "Failed runs, and which hand came", f"{n}."),
+        Caption("fig5-samples", "Fig. 5a: drawn from the self-prior", f"{who}."),
+        Caption("fig5-erasure", "Fig. 5b: a marked frame through the self-prior", f"{frames}."),
+        Caption("fig5-crossing", "Fig. 5b: vision from proprioception alone", f"{frames}."),
+        Caption(
+            "fig5-dream", "A dream of removal", f"The recorded actions, from ten steps before removal. {one}."
+        ),
+    ]
+
+
+def _runs(training: Any) -> int:
+    return int(training["n"].max()) if len(training) else 0

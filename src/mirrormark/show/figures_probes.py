@@ -1,0 +1,47 @@
+"""Fig. 5: what the self-prior has learned, as rows of pictures."""
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from mirrormark.show import style
+
+ROWS = {
+    "samples": "drawn from\nthe self-prior",
+    "erasure": None,
+    "crossing": None,
+    "dream": None,
+}
+"""Groups of pictures; a group without a name has one row for each of its own names."""
+
+
+def pictures(stored: dict[str, np.ndarray], group: str) -> Figure | None:
+    """All rows of one group, labelled at their left."""
+    rows = {
+        name.partition("/")[2] or ROWS[group]: value for name, value in stored.items() if _in(name, group)
+    }
+    if not rows:
+        return None
+    columns = max(len(row) for row in rows.values())
+    figure, axes = style.new(0.82 * columns + 1.5, 0.86 * len(rows), len(rows), columns)
+    for axis in axes:
+        axis.set_axis_off()
+    for y, (label, row) in enumerate(rows.items()):
+        for x, picture in enumerate(row):
+            axes[y * columns + x].imshow(picture, interpolation="nearest")
+        axes[y * columns].annotate(
+            _broken(str(label)), (-0.12, 0.5), xycoords="axes fraction", ha="right", va="center", fontsize=8
+        )
+    return figure
+
+
+def _in(name: str, group: str) -> bool:
+    return name == group or name.startswith(f"{group}/")
+
+
+def _broken(label: str) -> str:
+    """Long labels over two lines."""
+    words = label.split(" ")
+    if "\n" in label or len(label) < 16:
+        return label
+    half = len(words) // 2
+    return " ".join(words[:half]) + "\n" + " ".join(words[half:])

@@ -1,0 +1,74 @@
+"""The best, the median and a failed run side by side: from outside, through the eye, and the curve of G."""
+
+from pathlib import Path
+
+import imageio.v2 as imageio
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from mirrormark.exam.protocol import CONTROL_STEP_S
+from mirrormark.exam.recording import senses_of
+from mirrormark.show import style
+
+_PX = 240
+_CURVE_PX = 112
+_HOLD_FRAMES = 12
+"""The last picture stays for so long, so that a loop does not jump at once."""
+
+
+def write(recording: dict[str, np.ndarray], path: Path) -> None:
+    """An mp4 that any browser plays; one column a run."""
+    columns = [_column(recording, run) for run in range(len(recording["label"]))]
+    frames = np.concatenate(columns, axis=2)
+    with imageio.get_writer(
+        path, fps=round(1 / CONTROL_STEP_S), codec="libx264", quality=7, macro_block_size=8
+    ) as out:
+        for frame in [*frames, *[frames[-1]] * _HOLD_FRAMES]:
+            out.append_data(frame)
+
+
+def _column(recording: dict[str, np.ndarray], run: int) -> np.ndarray:
+    """(T, height, _PX, 3): title, outside, eye, G with a cursor."""
+    outside = recording["outside"][run]
+    total, removed_s = len(outside), float(recording["removed_s"][run])
+    title = f"{recording['label'][run]}, world {recording['exam_seed'][run]}"
+    parts = [np.broadcast_to(_title(title), (total, 24, _PX, 3)), outside]
+    vision = senses_of(recording, run).get("vision")
+    if vision is not None:
+        large = vision.repeat(3, axis=1).repeat(3, axis=2)  # 64 → 192
+        margin = (_PX - large.shape[2]) // 2
+        parts.append(np.pad(large, ((0, 0), (4, 4), (margin, margin), (0, 0)), constant_values=255))
+    return np.concatenate([*parts, _curve(recording["expected_free_energy_nats"][run], removed_s)], axis=1)
+
+
+def _drawn(figure: Figure) -> np.ndarray:
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+
+def _title(text: str) -> np.ndarray:
+    figure = Figure(figsize=(_PX / 100, 0.24), dpi=100, facecolor="white")
+    figure.text(0.5, 0.5, text, ha="center", va="center", fontsize=8, color=style.INK)
+    return _drawn(figure)
+
+
+def _curve(g: np.ndarray, removed_s: float) -> np.ndarray:
+    """The whole curve of G drawn once, then a cursor that runs along it."""
+    figure = Figure(figsize=(_PX / 100, _CURVE_PX / 100), dpi=100, facecolor="white")
+    axes = figure.add_axes((0.15, 0.2, 0.8, 0.62))
+    time_s = CONTROL_STEP_S * np.arange(len(g))
+    if np.isfinite(g).any():
+        axes.plot(time_s, g, color=style.EXAM, linewidth=1)
+    if np.isfinite(removed_s):
+        axes.axvline(removed_s, color=style.REMOVAL, linewidth=1)
+    axes.set_xlim(0, time_s[-1])
+    axes.tick_params(labelsize=5, length=2)
+    axes.set_title("G (nats)", fontsize=6, pad=2, loc="left")
+    picture = _drawn(figure)
+    left, right = (round(axes.transData.transform((t, 0))[0]) for t in (0, time_s[-1]))
+    frames = np.repeat(picture[None], len(g), axis=0)
+    for step, x in enumerate(np.linspace(left, right, len(g)).round().astype(int)):
+        frames[step, 20:-22, x] = (120, 120, 120)
+    return frames

@@ -1,0 +1,58 @@
+"""The report's page: words and style. Everything is in the one file: no network, no script."""
+
+CSS = """
+:root { color-scheme: light dark; --ground: #fbfaf7; --ink: #1b1b1a; --quiet: #5f5f5a; --line: #dcdad2;
+  --card: #ffffff; --good: #1f7a5a; --bad: #a8323f; --open: #8a6d1d; }
+@media (prefers-color-scheme: dark) { :root { --ground: #17181a; --ink: #e9e7e2; --quiet: #a3a19a;
+  --line: #35363a; --card: #1e2023; --good: #58c49a; --bad: #ef8a94; --open: #d8b75a; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 1.5rem 1.1rem 4rem; max-width: 52rem; background: var(--ground);
+  color: var(--ink); font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
+h1 { font-size: 1.5rem; line-height: 1.25; margin: 0 0 .3rem; }
+h2 { font-size: 1.15rem; margin: 2.4rem 0 .6rem; padding-top: .8rem; border-top: 1px solid var(--line); }
+p { margin: .5rem 0; } .quiet, figcaption, .small { color: var(--quiet); font-size: .87rem; }
+.verdict { border-left: 6px solid var(--open); background: var(--card); padding: 1rem 1.1rem;
+  margin: 1.2rem 0; border-radius: 0 8px 8px 0; }
+.verdict.passed { border-color: var(--good); } .verdict.not-passed { border-color: var(--bad); }
+.verdict .word { font-size: 1.7rem; font-weight: 650; margin: 0; }
+.passed .word, .yes { color: var(--good); } .not-passed .word, .no { color: var(--bad); }
+.label { display: inline-block; border: 1.5px solid var(--open); color: var(--open); padding: .1rem .6rem;
+  border-radius: 99px; font-size: .9rem; }
+figure { margin: 1.2rem 0; } figure svg, figure img, video { width: 100%; height: auto; display: block; }
+video { max-width: 40rem; margin: 0 auto; }
+.scroll { overflow-x: auto; } .scroll svg { min-width: 34rem; }
+table { border-collapse: collapse; width: 100%; font-size: .9rem; font-variant-numeric: tabular-nums; }
+th { text-align: left; font-weight: 600; } th, td { padding: .3rem .6rem .3rem 0; vertical-align: top;
+  border-bottom: 1px solid var(--line); } td.n { text-align: right; white-space: nowrap; }
+ul { padding-left: 1.2rem; } code, pre { font: .85rem/1.5 ui-monospace, Menlo, Consolas, monospace; }
+pre { background: var(--card); border: 1px solid var(--line); padding: .7rem; overflow-x: auto;
+  border-radius: 6px; }
+@media print { :root { --ground: #fff; --card: #fff; --ink: #000; --quiet: #444; --line: #bbb; }
+  body { max-width: none; padding: 0; font-size: 11pt; } figure, table, .verdict { break-inside: avoid; }
+  video { display: none; } h2 { break-after: avoid; } }
+"""
+
+METHOD = """
+<p>Each run is one episode of 100 control steps (5 s). A mark sits on head or upper torso, is visible in the
+mirror only, and comes off when a hand has been within 2 cm of it for 50 physics steps (0.5 s) in a row.
+Worlds with the same exam seed have the same posture at the start and the same site in every condition. The
+yoked site is a second place of the same kind that nobody sees; its touches are timed in the same runs.
+Chance needs no eye and is shared by all minds of a body.</p>
+<p><b>Passed</b> means: the lower bound of removal lies above the upper bound of every negative control,
+each with a 95% interval, with at least 1,000 runs of random movement. One checkpoint: Wilson's interval.
+Several training seeds: Student's t on seed means, never narrower than Wilson's. Differences: Newcombe's
+intervals (paired where the worlds are the same) with exact tests for one seed, one difference a seed for
+several; p-values are Holm-corrected over all negative controls. G before and after removal: Wilcoxon's
+signed-rank test and the Hodges–Lehmann shift; because G also changes with time alone, the same cut is made
+in runs without removal and subtracted.</p>
+"""
+
+
+def page(title: str, body: str) -> str:
+    """A whole HTML document."""
+    return (
+        "<!doctype html>\n"
+        '<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{title}</title><style>{CSS}</style></head><body>\n{body}\n</body></html>\n"
+    )

@@ -1,0 +1,261 @@
+"""The exam as a whole, small: real worlds, a real (untrained, tiny) mind, real files."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from mirrormark.exam import commands, conditions, probes, recording, sitting, subjects, tables
+from mirrormark.exam.conditions import EXAM
+from mirrormark.exam.players import MindPlayer, MovementPlayer, OraclePlayer
+from mirrormark.exam.protocol import Keys, run_condition
+from mirrormark.exam.results import load
+from mirrormark.exam.sitting import Settings, sit
+from mirrormark.exam.view import mark_in_view, reflected_mark
+from mirrormark.life.weights import describe, save_snapshot
+from mirrormark.world.movement import MovementConfig
+
+SMALL = Settings(runs=3, chance_runs=4, conditions=(EXAM, "absent", "sham", "iid"))
+KEYS = Keys("r", "c", "infant", EXAM, 0, "flexor", "pixels")
+
+
+@pytest.fixture(scope="module")
+def mind():
+    torch.set_num_threads(1)
+    return subjects.untrained("smoke")
+
+
+@pytest.fixture(scope="module")
+def sat(mind, tmp_path_factory):
+    out = tmp_path_factory.mktemp("exam") / "one"
+    commands.examine([mind], out, SMALL)
+    return out
+
+
+def test_tables_obey_their_schema(sat):
+    episodes = tables.read(sat / "episodes.parquet", tables.EPISODES)
+    steps = tables.read(sat / "steps.parquet", tables.STEPS)
+    assert episodes.groupby("condition").size().to_dict() == {EXAM: 3, "absent": 3, "sham": 3, "iid": 4}
+    assert len(steps) == 100 * len(episodes)
+    exam = steps[steps["condition"] == EXAM]
+    assert np.isfinite(exam[["expected_free_energy_nats", "mark_px", "distance_m"]].to_numpy()).all()
+    assert steps.loc[steps["condition"] == "iid", "mark_px"].isna().all()
+    assert (steps.loc[steps["condition"] == "sham", "mark_px"].dropna() == 0).all()
+    assert (steps.loc[steps["condition"] == "absent", "mark_px"].dropna() == 0).all()
+
+
+def test_same_worlds_in_every_condition(sat):
+    episodes = tables.read(sat / "episodes.parquet", tables.EPISODES)
+    sites = episodes.pivot(index="exam_seed", columns="condition", values="site_y_m")
+    assert (sites[EXAM].iloc[:3] == sites["absent"].iloc[:3]).all()
+    assert (sites[EXAM].iloc[:3] == sites["iid"].iloc[:3]).all()
+
+
+def test_same_seed_gives_the_same_bytes(mind, sat, tmp_path):
+    commands.examine([mind], tmp_path / "again", SMALL)
+    assert (tmp_path / "again" / "results.json").read_bytes() == (sat / "results.json").read_bytes()
+    told = (sat / "results.json").read_text()
+    assert str(sat) not in told and "version" not in told
+
+
+def test_an_interrupted_exam_goes_on_where_it_stopped(mind, sat, tmp_path, monkeypatch):
+    out = tmp_path / "exam"
+    real, begun = sitting._run, []
+
+    def stop_at_second(subject, setup, condition, folder, settings):
+        begun.append(condition.name)
+        if len(begun) == 2:
+            raise KeyboardInterrupt
+        return real(subject, setup, condition, folder, settings)
+
+    monkeypatch.setattr(sitting, "_run", stop_at_second)
+    with pytest.raises(KeyboardInterrupt):
+        commands.examine([mind], out, SMALL)
+    assert not (out / "results.json").exists()
+    commands.examine([mind], out, SMALL)
+    assert begun == [EXAM, "absent", "absent", "sham", "iid"]
+    assert (out / "results.json").read_bytes() == (sat / "results.json").read_bytes()
+
+
+def test_a_folder_belongs_to_one_exam(mind, sat, tmp_path):
+    with pytest.raises(ValueError, match="holds another exam"):
+        sit([mind], sat, dataclasses.replace(SMALL, runs=4))
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match="empty folder"):
+        sit([mind], tmp_path, SMALL)
+
+
+def test_results_are_versioned(sat, tmp_path):
+    found = load(sat / "results.json")
+    assert found["verdict"]["status"] in ("not passed", "incomplete")
+    assert found["conditions"][EXAM]["n"] == 3 and found["tone"] == "flexor"
+    (tmp_path / "results.json").write_text(json.dumps({"schema": "other"}))
+    with pytest.raises(ValueError, match="schema"):
+        load(tmp_path / "results.json")
+    with pytest.raises(ValueError, match="does not exist"):
+        load(tmp_path / "none.json")
+
+
+def test_the_symbolic_eye_is_labelled_and_never_passes(tmp_path):
+    subject = subjects.untrained("ideal")
+    found = commands.examine([subject], tmp_path / "ideal", Settings(2, 0, 2, conditions=(EXAM, "iid")))
+    assert (
+        found["label"] == "ablation: told where the mark is seen" and found["verdict"]["status"] == "ablation"
+    )
+    assert found["probes"] is None and found["tone"] == "flexor ×0.5"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"runs": 0}, "runs is 0"),
+        ({"chance_runs": 0}, "chance_runs is 0"),
+        ({"first_exam_seed": -1}, "first_exam_seed"),
+        ({"conditions": ("absent",)}, "'mirror' is missing"),
+        ({"conditions": (EXAM, "moon")}, "'moon' is unknown"),
+    ],
+)
+def test_bad_settings_are_one_sentence(change, message):
+    with pytest.raises(ValueError, match=message):
+        Settings(**change)
+
+
+def test_minds_that_do_not_belong_together(mind, tmp_path):
+    with pytest.raises(ValueError, match="no mind to examine"):
+        sit([], tmp_path / "a", SMALL)
+    with pytest.raises(ValueError, match="share training seed 0"):
+        sit([mind, dataclasses.replace(mind, run="other")], tmp_path / "b", SMALL)
+    with pytest.raises(ValueError, match="differs from untrained-smoke in tone"):
+        sit([mind, dataclasses.replace(subjects.untrained("ideal"), training_seed=1)], tmp_path / "c", SMALL)
+    with pytest.raises(ValueError, match="leave one out"):
+        commands.gather((tmp_path,), "smoke", None, "cpu")
+    with pytest.raises(ValueError, match="knows its body"):
+        commands.gather((tmp_path,), None, "arm", "cpu")
+
+
+def test_a_mind_comes_back_from_its_snapshot(mind, tmp_path):
+    about = describe(mind.mind, mind.setup, preset="smoke", seed=5)
+    save_snapshot(tmp_path / "snapshots", "episodes-1", mind.mind, about)
+    found = subjects.load(tmp_path)
+    assert found.training_seed == 5 and found.checkpoint == "episodes-1" and not found.costless
+    part = next((tmp_path / "snapshots" / "episodes-1").glob("*.safetensors"))
+    data = bytearray(part.read_bytes())
+    data[-1] ^= 1
+    part.write_bytes(data)
+    with pytest.raises(ValueError, match="damaged"):
+        subjects.load(tmp_path)
+    with pytest.raises(ValueError, match="does not exist"):
+        subjects.load(tmp_path / "none")
+
+
+def test_a_body_that_is_missing_is_named(mind, tmp_path):
+    about = describe(mind.mind, dataclasses.replace(mind.setup, body="octopus"), preset="smoke", seed=0)
+    save_snapshot(tmp_path / "snapshots", "episodes-1", mind.mind, about)
+    with pytest.raises(ValueError, match="octopus"):
+        subjects.load(tmp_path)
+
+
+def test_a_leak_removes_the_mark_and_needs_no_mirror(mind):
+    """The oracle, planted as an agent: it passes "removal" and fails "needs the mirror"."""
+    removed = {}
+    for name in (EXAM, "absent", "sham"):
+        condition = conditions.get(name)
+        worlds = condition.worlds(dataclasses.replace(mind.setup, senses=("proprioception",)), 12)
+        keys = dataclasses.replace(KEYS, condition=name)
+        found, _ = run_condition(worlds, OraclePlayer(), range(12), keys, sham=condition.sham, view_every=0)
+        removed[name] = int(found.episodes["removed"].sum())
+    assert removed[EXAM] >= 11
+    assert removed["absent"] == removed["sham"] == removed[EXAM]
+
+
+def test_recorded_runs_are_lived_again_exactly(mind):
+    worlds = conditions.get(EXAM).worlds(mind.setup, 6)
+    player = MovementPlayer(MovementConfig("held"))
+    found, record = run_condition(worlds, player, range(6), KEYS, view_every=0)
+    kept = recording.keep_three(mind.setup, conditions.get(EXAM), found, record)
+    again = conditions.get(EXAM).worlds(mind.setup, len(kept["label"]))
+    observation, info = again.reset(seed=kept["exam_seed"].tolist(), marked=True)
+    for step in range(100):
+        assert np.array_equal(observation["vision"], kept["sense/vision"][:, step])
+        assert np.allclose(info["hand_mark_distance_m"], kept["distance_m"][:, step], atol=1e-7)
+        observation, *_, info = again.step(kept["actions"][:, step])
+    assert np.array_equal(info["mark_removed"], np.isfinite(kept["removed_s"]))
+    assert kept["outside"].shape[1:] == (100, 240, 240, 3)
+
+
+def test_best_median_and_failed_are_chosen():
+    episodes = pd.DataFrame(
+        {
+            "removed": [True, False, True, True, False],
+            "removed_s": [3.0, np.nan, 1.0, 2.0, np.nan],
+            "exam_seed": range(5),
+        }
+    )
+    chosen = recording.choose(episodes, np.array([0, 0.05, 0, 0, 0.03]))
+    assert chosen == {"best": 2, "median": 3, "failed": 4}
+
+
+def test_the_mark_is_where_geometry_says(mind):
+    """The reflected centre against the middle of the mark's own pixels, where the whole disc is seen."""
+    worlds = conditions.get(EXAM).worlds(mind.setup, 40)
+    worlds.reset(seed=0, marked=True)
+    mask, place = worlds.paired_frames()["mark_mask"], reflected_mark(worlds)
+    inside = (np.abs(place.field) < 0.85).all(1) & (np.abs(place.pane) < 0.85).all(1)
+    whole = inside & (mask.sum((1, 2)) >= 12)
+    assert whole.sum() >= 10
+    for world in np.flatnonzero(whole):
+        row, column = (axis.mean() + 0.5 for axis in np.nonzero(mask[world]))
+        right, up = place.field[world]
+        assert (column, row) == pytest.approx((32 * (1 + right), 32 * (1 - up)), abs=1.6)
+    assert mark_in_view(worlds)[whole].all()
+
+
+def test_a_mark_beside_the_head_is_not_seen(mind):
+    beside = conditions.get("unseen").worlds(mind.setup, 20)
+    player = MovementPlayer(MovementConfig("held"))
+    found, _ = run_condition(beside, player, range(20), KEYS, view_every=10)
+    assert (found.steps["mark_px"].dropna() == 0).all()
+
+
+def test_players_act_within_bounds_and_repeat_themselves(mind):
+    worlds = conditions.get(EXAM).worlds(mind.setup, 2)
+    player, acted = MindPlayer(mind.mind), []
+    for _ in range(2):
+        observation, _ = worlds.reset(seed=[0, 1], marked=True)
+        player.begin(worlds, [0, 1])
+        acted.append([player.act(observation).copy() for _ in range(3)])
+    assert np.array_equal(acted[0], acted[1]) and np.abs(acted[0]).max() <= 1
+    assert player.expected_free_energy.shape == (2,)
+
+
+def test_painted_is_one_for_the_mark_and_zero_without():
+    mark = torch.zeros(2, 4, 4, 3)
+    mark[:, 1, 1] = 0.5
+    bare = torch.rand(2, 4, 4, 3)
+    assert probes.painted(bare + mark, bare, mark) == pytest.approx(1.0)
+    assert probes.painted(bare, bare, mark) == 0.0
+
+
+def test_probes_of_every_codec_give_their_numbers(mind):
+    numbers, pictures = probes.probe(mind.mind, mind.setup)
+    assert numbers["frames"] > 20
+    assert set(numbers["mark_erased"]) == {"through the self-prior", "surprising tokens redrawn"}
+    assert set(numbers["proprioception_from_vision_rad"]) == {"encoder only", "self-prior", "chance"}
+    assert 0.05 < numbers["proprioception_from_vision_rad"]["chance"] < 1.5
+    assert all(
+        picture.dtype == np.uint8 and picture.shape[1:] == (64, 64, 3) for picture in pictures.values()
+    )
+
+
+def test_a_new_condition_is_one_entry():
+    mine = conditions.Condition("tiny", "tiny mark", mark=conditions.MarkConfig(radius_m=0.005))
+    try:
+        conditions.register(mine)
+        assert "tiny" in conditions.names("reported") and conditions.get("tiny") is mine
+        with pytest.raises(ValueError, match="is taken"):
+            conditions.register(dataclasses.replace(mine, title="another"))
+    finally:
+        conditions._conditions.pop("tiny")

@@ -1,0 +1,146 @@
+"""Figures and report of made-up exams; the report is looked at in a real browser where there is one."""
+
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import imageio.v2 as imageio
+import numpy as np
+import pytest
+
+from mirrormark.show import figures, film, style
+from mirrormark.show.commands import report
+from mirrormark.show.figures_time import _moments
+
+
+@pytest.fixture(scope="module")
+def exam(save_exam, tmp_path_factory):
+    folder = save_exam(tmp_path_factory.mktemp("exam"))
+    report(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def html(exam):
+    return (exam / "report.html").read_text(encoding="utf-8")
+
+
+ALL = {
+    *("removal", "fig3a", "fig3b", "fig3c", "fig4a", "fig4b", "distance", "first-touch", "failures"),
+    *("fig5-samples", "fig5-erasure", "fig5-crossing", "fig5-dream"),
+}
+
+
+def test_every_figure_is_drawn_as_png_and_svg(exam):
+    found = {path.name for path in (exam / "figures").iterdir()}
+    assert found == {f"{name}.{kind}" for name in ALL for kind in ("png", "svg")}
+
+
+def test_every_caption_names_body_and_tone_and_most_n(exam):
+    for caption in figures.draw(exam):
+        assert "infant, flexor tone" in caption.text
+        assert "n=" in caption.text or "one run" in caption.text or caption.name == "fig5-samples"
+
+
+def test_figures_are_the_same_bytes_again(exam):
+    before = (exam / "figures" / "removal.svg").read_bytes()
+    figures.draw(exam)
+    assert (exam / "figures" / "removal.svg").read_bytes() == before
+
+
+def test_the_report_needs_no_network_and_no_script(html):
+    assert "<script" not in html
+    outside = re.findall(r'(?:src|href|xlink:href)="(?!data:|#)([^"]+)"', html)
+    assert outside == []
+    assert not re.search(r"url\((?!#|\"?data:)", html) and "@import" not in html
+
+
+def test_ids_of_figures_do_not_collide(html):
+    ids = re.findall(r'\bid="([^"]+)"', html)
+    assert len(ids) == len(set(ids)) > 100
+    assert set(re.findall(r'href="#([^"]+)"', html)) <= set(ids)
+
+
+def test_the_verdict_comes_first(html):
+    assert html.index('class="verdict passed"') < html.index("<h2>")
+    assert "n=120 runs, 3 training seeds" in html
+    assert "mirrormark exam &#x27;runs/a b&#x27;" in html
+
+
+def test_the_page_is_well_formed(html):
+    void = {"meta", "br", "img", "hr"}
+
+    class Checker(HTMLParser):
+        def __init__(self):
+            super().__init__()
+            self.open: list[str] = []
+
+        def handle_starttag(self, tag, attrs):
+            if tag not in void:
+                self.open.append(tag)
+
+        def handle_endtag(self, tag):
+            assert self.open.pop() == tag
+
+    checker = Checker()
+    checker.feed(html)
+    assert checker.open == []
+
+
+def test_figures_take_the_pages_colour(html):
+    assert style.INK not in html.split("</style>")[1] and "currentColor" in html
+
+
+def test_an_ablation_says_so_everywhere(save_exam, tmp_path, capsys):
+    folder = save_exam(tmp_path / "exam", eye="symbolic", seeds=(0,))
+    report(folder)
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    words = "ablation: told where the mark is seen"
+    assert words in capsys.readouterr().out and text.count(words) >= 5
+    assert 'class="verdict ablation"' in text and 'class="verdict passed"' not in text
+    assert "No probes" in text and "One training seed only" in text
+
+
+def test_an_exam_without_removal_training_or_film_is_reported(save_exam, tmp_path):
+    folder = save_exam(tmp_path / "exam", rates={"mirror": 0.0, "absent": 0.0}, seeds=(0,), runs=5)
+    shutil.rmtree(folder / "parts")
+    report(folder)
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    assert "nothing to compare" in text and "<video" not in text and "not run" in text
+
+
+def test_what_is_not_an_exam_is_named(tmp_path):
+    with pytest.raises(ValueError, match="does not exist"):
+        report(tmp_path)
+
+
+def test_the_film_plays(exam):
+    frames = imageio.mimread(exam / "film.mp4", memtest=False)
+    assert len(frames) == 112 and frames[0].shape[1] == 720
+    assert np.abs(frames[0].astype(int) - frames[50].astype(int)).mean() > 1
+
+
+def test_moments_of_a_strip_hold_the_removal(exam):
+    stored = figures.stored(exam, "recording.npz")
+    assert film._column(stored, 2).shape[0] == 100
+    assert 24 in _moments(100, 24) and _moments(100, None)[0] == 0 and _moments(100, None)[-1] == 99
+
+
+@pytest.mark.parametrize("width", [1280, 420])
+def test_the_page_fits_a_screen_and_a_phone(exam, width, tmp_path):
+    browser = shutil.which("chromium") or shutil.which("chromium-browser")
+    if browser is None:
+        pytest.skip("no Chromium on this machine")
+    shot = tmp_path / "page.png"
+    subprocess.run(
+        [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+        + [f"--window-size={width},1600", f"--screenshot={shot}", (exam / "report.html").as_uri()],
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
+    picture = imageio.imread(shot)[..., :3].astype(int)
+    assert picture.shape[1] == width and picture.std() > 10
+    edge = picture[:, -3:]  # nothing is cut off or pushed out at the right
+    assert np.abs(edge - edge[0, 0]).max() < 12
