@@ -1,0 +1,173 @@
+"""How fast a train step runs here, and what each codec comes to see of the mark."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from mirrormark.life.commands import Device, choose_device
+from mirrormark.life.held_out import IndicatorConfig, hold_out
+from mirrormark.life.learner import Learner, LearnerConfig
+from mirrormark.life.memory import GROUPS, Episodes, Memory, MemoryConfig
+from mirrormark.life.rollout import FRAMES_PER_EPISODE, gather, recipe
+from mirrormark.life.schedule import Lap
+from mirrormark.life.setup import WorldSetup, movement_of, senses_of
+from mirrormark.mind import bench as codecs
+from mirrormark.mind.configs import MINDS
+from mirrormark.mind.mind import Mind
+from mirrormark.mind.senses import SenseSpec
+
+REFERENCE = {
+    "whole": 222.0,
+    "whole, eager": 249.0,
+    "sampling": 75.0,
+    "world": 27.0,
+    "self_prior": 18.0,
+    "policy": 101.0,
+}
+"""ms a step of the paper's public code on an H200, torch 2.11, fp32, its own compile (parts: eager); sampling
+is part of every stage here (design notes, speed.md; policy = imagination 87 + policy and value 14)."""
+_PARTS = (("world",), ("self_prior",), ("policy",), ("world", "self_prior", "policy"))
+_ACTIONS = 12
+
+
+def bench_learn(
+    mind: Literal["paper", "swift", "ideal", "laptop", "smoke"] = "paper",
+    device: Device = "auto",
+    precision: Literal["fp32", "bf16"] = "bf16",
+    capture: bool = True,
+    compile: bool = False,
+    steps: int = 50,
+    world_sequences: int = 32,
+    world_frames: int = 64,
+    self_prior_frames: int = 2048,
+    dreams: int = 1024,
+    out: Path | None = None,
+) -> None:
+    """Time one train step, whole and by parts, on made-up data at the paper's batch sizes.
+
+    Args:
+        mind: Whose networks; paper learns from frames, the others from tokens of a frozen codec.
+        device: Where.
+        precision: bf16 has an effect on a GPU only.
+        capture: Replay a CUDA graph (GPU only).
+        compile: Compile the objectives first.
+        steps: Timed steps of each part.
+        world_sequences: Sequences in a world-model batch.
+        world_frames: Frames in each.
+        self_prior_frames: Frames in a self-prior batch.
+        dreams: Imagined paths in a policy batch.
+        out: Also write the table as JSON here.
+    """
+    place = choose_device(device)
+    config = LearnerConfig(
+        world_sequences=world_sequences, world_frames=world_frames, self_prior_frames=self_prior_frames,
+        dreams=dreams, precision=precision, capture=capture, compile=compile,
+    )  # fmt: skip
+    began = time.perf_counter()
+    learner, memory = _made_up(mind, config, place)
+    rows = []
+    for stages in _PARTS:
+        whole = len(stages) > 1
+        learner.learn(memory, _lap(stages, 8))  # warm up, compile, capture
+        first_s = time.perf_counter() - began
+        start = time.perf_counter()
+        learner.learn(memory, _lap(stages, steps))  # ends with a synchronisation
+        ms = (time.perf_counter() - start) / steps * 1e3
+        part = "whole" if whole else stages[0]
+        reference = REFERENCE[part] if mind == "paper" and _paper_sized(config) else None
+        rows.append({"part": part, "ms": ms, "reference_ms": reference, "ready_after_s": first_s})
+        beside = f"   reference {reference:6.1f} ms (H200, fp32)" if reference else ""
+        print(f"{part:>12} {ms:9.2f} ms a step{beside}", flush=True)
+    about = _about(mind, config, place)
+    print(json.dumps(about))
+    if out is not None:
+        out.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
+
+
+def _paper_sized(config: LearnerConfig) -> bool:
+    names = ("world_sequences", "world_frames", "self_prior_frames", "dreams")
+    return all(getattr(config, name) == getattr(LearnerConfig(), name) for name in names)
+
+
+def _about(mind: str, config: LearnerConfig, place: torch.device) -> dict[str, Any]:
+    cuda = place.type == "cuda"
+    return {
+        "mind": mind,
+        "device": torch.cuda.get_device_name() if cuda else f"cpu, {torch.get_num_threads()} threads",
+        "torch": torch.__version__,
+        "precision": config.precision if cuda else "fp32",
+        "captured": cuda and config.capture,
+        "compiled": config.compile,
+        "batches": f"{config.world_sequences}x{config.world_frames} frames, "
+        f"{config.self_prior_frames} states, {config.dreams} dreams",
+        "peak_gpu_bytes": torch.cuda.max_memory_allocated() if cuda else None,
+    }
+
+
+def _made_up(name: str, config: LearnerConfig, place: torch.device) -> tuple[Learner, Memory]:
+    """A learner and a memory of noise: speed does not depend on what is seen."""
+    symbolic = MINDS[name].codec.kind == "symbolic"
+    seeing = {"cell": SenseSpec("symbol", 226)} if symbolic else {"vision": SenseSpec("image", 64)}
+    mind = Mind(MINDS[name], seeing | {"proprioception": SenseSpec("vector", _ACTIONS)}, _ACTIONS).to(place)
+    tokens = name != "paper"
+    n = len(GROUPS) * 4
+    if tokens:
+        latent = torch.stack([torch.randint(c, (n, FRAMES_PER_EPISODE)) for c in mind.spec.classes], -1)
+        frames: dict[str, torch.Tensor] = {"latent": latent.to(torch.int16)}
+    else:
+        frames = {
+            "vision": torch.randint(0, 256, (n, FRAMES_PER_EPISODE, 64, 64, 3), dtype=torch.uint8),
+            "proprioception": torch.rand(n, FRAMES_PER_EPISODE, _ACTIONS) * 2 - 1,
+        }
+    fields = {key: (tuple(value.shape[2:]), value.dtype) for key, value in frames.items()}
+    memory = Memory(fields, _ACTIONS, FRAMES_PER_EPISODE, MemoryConfig(capacity_episodes=n), place)
+    flags = torch.arange(n)
+    action = torch.rand(n, FRAMES_PER_EPISODE, _ACTIONS) * 2 - 1
+    mark = torch.zeros(n, FRAMES_PER_EPISODE, dtype=torch.bool)
+    memory.extend(Episodes(frames, action, mark, flags % 4 >= 2, flags % 2 == 1))
+    return Learner(mind, config, tokens), memory
+
+
+def _lap(stages: tuple[str, ...], steps: int) -> Lap:
+    return Lap(0, "life", 0, 0, steps, stages, True, False, False, 0.0)
+
+
+def bench_codec(
+    body: str = "infant",
+    steps: int = 2000,
+    batch: int = 2048,
+    episodes: int = 256,
+    device: Device = "auto",
+    seed: int = 0,
+    out: Path | None = None,
+) -> None:
+    """Train each codec for a number of steps on frames that the world makes; print what it sees of the mark.
+
+    Args:
+        body: Whose world.
+        steps: Train steps of each codec.
+        batch: Frames a step, drawn independently.
+        episodes: Everyday episodes that the frames come from, half of them marked.
+        device: Where.
+        seed: Of worlds, weights and batches.
+        out: Also write the table as JSON here.
+    """
+    place = choose_device(device)
+    setup = WorldSetup(body=body)
+    worlds = setup.worlds(min(episodes, 256), place.type)
+    parts = []
+    for turn in range(-(-episodes // worlds.n)):
+        made = gather(worlds, movement_of(setup, worlds), recipe(worlds.n, turn, seed, False), None)
+        parts.append({name: value.flatten(0, 1).to(place) for name, value in made.observation.items()})
+    frames = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    pairs = hold_out(setup, IndicatorConfig(everyday_episodes=64, pairs=512), place).pairs
+    config = codecs.BenchConfig(steps=steps, batch=batch, seed=seed)
+    scores = codecs.compare(senses_of(worlds), frames, pairs.with_mark, pairs.without_mark, config)
+    print(codecs.table(scores))
+    if out is not None:
+        rows = {name: row._asdict() for name, row in scores.items()}
+        about = {"body": body, "steps": steps, "batch": batch}
+        out.write_text(json.dumps({**about, "codecs": rows}, indent=1) + "\n")
