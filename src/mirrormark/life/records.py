@@ -7,11 +7,13 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from torch.utils.tensorboard import SummaryWriter
 
 from mirrormark.life import checkpoint
 from mirrormark.life.held_out import HeldOut, hold_out
 from mirrormark.life.indicators import indicators
 from mirrormark.life.live import Life
+from mirrormark.life.pictures import picture, save_picture
 from mirrormark.life.run import Run
 from mirrormark.life.schedule import Lap
 from mirrormark.life.weights import describe, save_snapshot
@@ -45,11 +47,13 @@ class Records:
         self._newest: dict[str, float] = {}
 
     def __enter__(self) -> "Records":
+        self._board = SummaryWriter(str(self.run.tensorboard), purge_step=self.life.learner.steps)
         self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
+        self._board.close()
 
     def __call__(self, lap: Lap, life: Life, metrics: dict[str, float]) -> None:
         now = time.monotonic()
@@ -63,6 +67,8 @@ class Records:
             "steps_per_s": round(lap.steps / spent, 2),
         }
         self.run.append("metrics.jsonl", row | metrics)
+        for name, value in metrics.items():
+            self._board.add_scalar(f"learn/{name}", value, life.learner.steps)
         if lap.exam:
             self.examine(lap)
         if lap.checkpoint:
@@ -83,6 +89,7 @@ class Records:
             acting = lap.phase == "life" and "policy" in lap.stages
             worlds = life.worlds(config.policy_episodes) if acting else None
             found = indicators(life.mind, self._held, worlds)
+            image = picture(life.mind, self._held)
         first = {key: found[key] for key in SHOWN if key in found}
         name = f"episodes-{lap.episodes_after:08d}"
         facts = {"lap": lap.index, "episodes": lap.episodes_after, "steps": life.learner.steps}
@@ -91,6 +98,12 @@ class Records:
         seconds = round(time.monotonic() - self._began, 2)
         row = facts | first | found | {"snapshot": name, "seconds": seconds, "ablation": life.world.ablation}
         self.run.append("exams.jsonl", row)
+        for key, value in found.items():
+            self._board.add_scalar(f"gates/{key}", value, life.learner.steps)
+        if image is not None:
+            save_picture(self.run.pictures / f"{name}.png", image)
+            shown = "real, reconstructed, dreamed, self-prior"
+            self._board.add_image(shown, image, life.learner.steps, dataformats="HWC")
         self._newest = first
         told = "  ".join(f"{key} {value:.3g}" for key, value in first.items())
         chance = f"(chance {found['chance_removal_rate']:.2f}, {found['chance_distance_m']:.3f} m)"
