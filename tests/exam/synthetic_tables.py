@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from mirrormark.exam import conditions
-from mirrormark.exam.tables import EPISODES, STEPS, check
+from mirrormark.exam.tables import EPISODES, KEYS, STEPS, check
 
 CONTROL_STEPS = 100
 RATES = {
@@ -37,56 +37,61 @@ def make(
         minded = conditions.get(condition).per_mind
         for seed in seeds if minded else (-1,):
             count = runs if minded or condition == "oracle" else chance_runs
-            for world in range(count):
-                run, curve = _run(rng, condition, seed, world, rate, minded, fall_nats, drift_nats)
-                episodes.append(run | {"eye": eye})
-                steps.append(curve)
-    return check(pd.DataFrame(episodes), EPISODES, "episodes"), check(pd.concat(steps), STEPS, "steps")
-
-
-def _run(rng, condition, seed, world, rate, minded, fall_nats, drift_nats):
-    removed = bool(rng.random() < rate)
-    removed_s = round(rng.uniform(1.0, 4.0), 2) if removed else np.nan
-    side = ("left", "middle", "right")[world % 3]
-    keys = {
-        "run": f"seed-{seed}" if minded else "chance",
-        "checkpoint": "last" if minded else "-",
-        "body": "infant",
-        "condition": condition,
-        "training_seed": seed,
-        "exam_seed": world,
-        "episode": 0,
-    }
-    t_s = (0.05 * np.arange(CONTROL_STEPS)).round(6)
-    near = 0.01 if removed else 0.07
-    reach_by_s = removed_s - 0.5 if removed else 2.0
-    distance = (
-        near + (0.12 - near) * np.clip(1 - t_s / max(reach_by_s, 0.1), 0, 1) + 0.002 * rng.random(t_s.size)
+            rows = _episodes(rng, condition, seed, count, rate, minded).assign(eye=eye)
+            episodes.append(rows)
+            steps.append(_steps(rng, rows, minded, fall_nats, drift_nats))
+    return (
+        check(pd.concat(episodes, ignore_index=True), EPISODES, "episodes"),
+        check(pd.concat(steps, ignore_index=True), STEPS, "steps"),
     )
-    noise = rng.normal(0, 2.0, t_s.size)
-    g = 80 - fall_nats * (t_s >= removed_s) - drift_nats * t_s / t_s[-1] + noise if minded else np.nan
-    hand = {"left": "left", "right": "right"}.get(side, "right")
-    row = keys | {
-        "tone": "flexor",
-        "removed": removed,
-        "removed_s": removed_s,
-        "hand": hand,
-        "site": "head_geom" if world % 2 else "chest_geom",
-        "side": side,
-        "site_x_m": 0.07,
-        "site_y_m": {"left": 0.04, "middle": 0.0, "right": -0.04}[side],
-        "site_z_m": 0.1,
-        "mark_px_start": int(rng.integers(0, 25)) if minded else -1,
-        "yoked_touched": bool(rng.random() < 0.1),
-    }
-    seen = np.where(t_s >= removed_s, 0.0, 15.0) if minded else np.nan
-    curve = pd.DataFrame(keys, index=range(CONTROL_STEPS)).assign(
-        t_s=t_s,
-        distance_m=distance,
+
+
+def _episodes(rng, condition, seed, n, rate, minded):
+    world = np.arange(n)
+    removed = rng.random(n) < rate
+    side = np.array(["left", "middle", "right"])[world % 3]
+    return pd.DataFrame(
+        {
+            "run": f"seed-{seed}" if minded else "chance",
+            "checkpoint": "last" if minded else "-",
+            "body": "infant",
+            "condition": condition,
+            "training_seed": seed,
+            "exam_seed": world,
+            "episode": 0,
+            "tone": "flexor",
+            "removed": removed,
+            "removed_s": np.where(removed, rng.uniform(1.0, 4.0, n).round(2), np.nan),
+            "hand": np.where(side == "left", "left", "right"),
+            "site": np.where(world % 2, "head_geom", "chest_geom"),
+            "side": side,
+            "site_x_m": 0.07,
+            "site_y_m": np.array([0.04, 0.0, -0.04])[world % 3],
+            "site_z_m": 0.1,
+            "mark_px_start": rng.integers(0, 25, n) if minded else -1,
+            "yoked_touched": rng.random(n) < 0.1,
+        }
+    )
+
+
+def _steps(rng, episodes, minded, fall_nats, drift_nats):
+    n = len(episodes)
+    t_s = (0.05 * np.arange(CONTROL_STEPS)).round(6)[None]
+    removed_s = episodes["removed_s"].to_numpy()[:, None]
+    removed = np.isfinite(removed_s)
+    near = np.where(removed, 0.01, 0.07)
+    reach_by_s = np.where(removed, removed_s - 0.5, 2.0)
+    distance = near + (0.12 - near) * np.clip(1 - t_s / reach_by_s, 0, 1)
+    gone = t_s >= removed_s
+    noise = rng.normal(0, 2.0, (n, CONTROL_STEPS))
+    g = 80 - fall_nats * gone - drift_nats * t_s / t_s[0, -1] + noise
+    steps = episodes.loc[np.repeat(np.arange(n), CONTROL_STEPS), list(KEYS)]
+    return steps.assign(
+        t_s=np.tile(t_s[0], n),
+        distance_m=(distance + 0.002 * rng.random((n, CONTROL_STEPS))).ravel(),
         yoked_distance_m=0.1,
-        expected_free_energy_nats=g,
+        expected_free_energy_nats=g.ravel() if minded else np.nan,
         mirror_share_of_view=0.6 if minded else np.nan,
-        mark_px=seen,
+        mark_px=np.where(gone, 0.0, 15.0).ravel() if minded else np.nan,
         mark_in_view=1.0 if minded else np.nan,
     )
-    return row, curve

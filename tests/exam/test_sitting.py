@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
-from mirrormark.exam import commands, conditions, probes, recording, sitting, subjects, tables
+from mirrormark.exam import commands, conditions, history, probes, recording, sitting, subjects, tables
 from mirrormark.exam.conditions import EXAM
 from mirrormark.exam.players import MindPlayer, MovementPlayer, OraclePlayer
 from mirrormark.exam.protocol import Keys, run_condition
@@ -149,6 +149,46 @@ def test_a_mind_comes_back_from_its_snapshot(mind, tmp_path):
         subjects.load(tmp_path)
     with pytest.raises(ValueError, match="does not exist"):
         subjects.load(tmp_path / "none")
+
+
+def run_folder(mind, folder, cost="self_prior"):
+    """A run as `mirrormark train` leaves it, without the training."""
+    life = {"learner": {"cost": cost}, "indicators": {"policy_episodes": 16}}
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"life": life}))
+    points = [{"episodes": 0, "mark_recovery": 0.1}] + [
+        {"episodes": e, "removal_rate": 0.25, "distance_m": 0.07, "chance_removal_rate": 0.2}
+        for e in (10, 20)
+    ]
+    (folder / "exams.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
+    for name in ("episodes-1", "episodes-2"):
+        save_snapshot(folder / "snapshots", name, mind.mind, describe(mind.mind, mind.setup, seed=4))
+    return folder
+
+
+def test_curves_over_training_come_from_the_run(mind, tmp_path):
+    subject = subjects.load(run_folder(mind, tmp_path / "run"))
+    training = history.training([subject, mind])
+    assert training["episodes"].tolist() == [10, 20] and (training["n"] == 16).all()
+    assert training["training_seed"].tolist() == [4, 4] and training["distance_p05_m"].isna().all()
+    worlds = conditions.get(EXAM).worlds(mind.setup, 2)
+    found, record = run_condition(worlds, MindPlayer(subject.mind), range(2), KEYS, view_every=0)
+    kept = recording.keep_three(mind.setup, conditions.get(EXAM), found, record)
+    scored = history.scored(subject, kept)
+    assert scored.groupby("which").size().to_dict() == {"first": 100, "last": 100}
+    assert history.scored(mind, kept).empty
+
+
+def test_a_mind_without_the_cost_stands_beside_the_others(mind, tmp_path):
+    costless = subjects.load(run_folder(mind, tmp_path / "free", cost="none"))
+    assert costless.costless
+    second = dataclasses.replace(mind, run="second", training_seed=1)
+    settings = Settings(runs=2, chance_runs=2, conditions=(EXAM, "absent", "costless"))
+    episodes, _ = sit([mind, second, costless], tmp_path / "exam", settings)
+    counts = episodes.groupby(["condition", "training_seed"]).size().to_dict()
+    assert counts == {(EXAM, 0): 2, (EXAM, 1): 2, ("absent", 0): 2, ("absent", 1): 2, ("costless", 4): 2}
+    with pytest.raises(ValueError, match="no mind to examine"):
+        sit([costless], tmp_path / "alone", settings)
 
 
 def test_a_body_that_is_missing_is_named(mind, tmp_path):

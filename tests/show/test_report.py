@@ -40,7 +40,7 @@ def test_every_figure_is_drawn_as_png_and_svg(exam):
 def test_every_caption_names_body_and_tone_and_most_n(exam):
     for caption in figures.draw(exam):
         assert "infant, flexor tone" in caption.text
-        assert "n=" in caption.text or "one run" in caption.text or caption.name == "fig5-samples"
+        assert "n=" in caption.text or "One run" in caption.text or caption.name == "fig5-samples"
 
 
 def test_figures_are_the_same_bytes_again(exam):

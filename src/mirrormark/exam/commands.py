@@ -52,7 +52,7 @@ def exam(
     settings = Settings(runs, first_exam_seed, chance_runs, mode, only or conditions.names())
     found = examine(gather(checkpoints, preset, body, device), out, settings, console)
     show(found, console)
-    console.print(f"Tables and results: {out}", highlight=False)
+    console.print(f"Tables and results: {out}. The report: mirrormark report {out}", highlight=False)
 
 
 def gather(
@@ -63,6 +63,8 @@ def gather(
         raise ValueError("--preset asks for a new mind, but checkpoints were given too: leave one out.")
     if body and not preset:
         raise ValueError("--body is read with --preset only: a checkpoint knows its body.")
+    if not checkpoints and not preset:
+        raise ValueError("no mind to examine: name a run or a checkpoint, or --preset for a new mind.")
     if preset:
         return [subjects.untrained(preset, body)]
     return [subjects.load(path, choose_device(device)) for path in checkpoints]

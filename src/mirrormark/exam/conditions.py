@@ -50,15 +50,15 @@ class Condition:
         """Run once for each checkpoint; else once for the body."""
         return self.player in ("mind", "untrained")
 
-    def worlds(self, setup: WorldSetup, n: int) -> Worlds:
-        """n worlds of this condition, with the body, tone and senses of a life."""
+    def worlds(self, setup: WorldSetup, n: int, device: str = "cpu") -> Worlds:
+        """n worlds of this condition, with the body, tone and senses of a life; `device` is the eye's."""
         mirror = replace(self.mirror, distance_m=self.mirror.distance_m + self.distance_change_m)
         mark = self.mark
         if self.beside_head:
             mark = replace(
                 mark, surface=get_body(setup.body).mark_surfaces[0].geom, site_m=(-1.8, 10.0, -7.0)
             )
-        return setup.worlds(n, mirror=mirror, mark=mark)
+        return setup.worlds(n, device, mirror=mirror, mark=mark)
 
 
 EXAM = "mirror"

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 
 from mirrormark.exam import tables
@@ -150,8 +151,8 @@ class _Log:
 
 
 def _on_host(values: Any) -> np.ndarray:
-    """A device array comes back through its own copy; NumPy stays as it is."""
-    return values.copy() if isinstance(values, np.ndarray) else np.asarray(values.copy_to_host())
+    """A copy in main memory, wherever the sense left it."""
+    return values.copy() if isinstance(values, np.ndarray) else torch.as_tensor(values).cpu().numpy()
 
 
 def _hand_name(geom: str) -> str:

@@ -169,7 +169,7 @@ def _run(
     seeds = list(range(settings.first_exam_seed, settings.first_exam_seed + n))
     if not condition.sees:
         setup = replace(setup, senses=("proprioception",))
-    worlds = condition.worlds(setup, n)
+    worlds = condition.worlds(setup, n, _eye_device(subject, setup))
     keys = Keys(
         run=subject.run if subject else CHANCE,
         checkpoint=subject.checkpoint if subject else "-",
@@ -189,6 +189,13 @@ def _run(
     return found
 
 
+def _eye_device(subject: Subject | None, setup: WorldSetup) -> str:
+    """The eye looks where the mind thinks; without a mind or pixels, on the CPU."""
+    if subject is None or "vision" not in setup.senses:
+        return "cpu"
+    return next(subject.mind.dynamics.parameters()).device.type
+
+
 def _player(subject: Subject | None, setup: WorldSetup, condition: Condition, mode: Mode) -> Player:
     if condition.player == "iid":
         return MovementPlayer(MovementConfig("iid"))
@@ -200,4 +207,5 @@ def _player(subject: Subject | None, setup: WorldSetup, condition: Condition, mo
     if condition.player == "mind":
         return MindPlayer(subject.mind, mode)
     torch.manual_seed(subject.training_seed)
-    return MindPlayer(build_mind(subject.mind.config, subject.setup.worlds(1)).eval(), mode)
+    fresh = build_mind(subject.mind.config, subject.setup.worlds(1))
+    return MindPlayer(fresh.to(next(subject.mind.dynamics.parameters()).device).eval(), mode)

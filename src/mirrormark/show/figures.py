@@ -69,7 +69,7 @@ def _captions(results: dict[str, Any], training: Any) -> list[Caption]:
     n = f"n={exam['n']} runs, {seeds} training seed{'s' if seeds > 1 else ''}; {who}"
     if results["label"]:
         n += f"; {results['label']}"
-    one = f"one run of the exam; {who}"
+    one = f"One run of the exam; {who}"
     probes = results["probes"] or {}
     frames = f"n={probes.get('frames', 0)} paired everyday frames, first mind; {who}"
     points = f"{len(training)} exam points, n={_runs(training)} runs each; {who}"

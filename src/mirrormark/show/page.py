@@ -22,7 +22,8 @@ figure { margin: 1.2rem 0; } figure svg, figure img, video { width: 100%; height
 video { max-width: 40rem; margin: 0 auto; }
 .scroll { overflow-x: auto; } .scroll svg { min-width: 34rem; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; font-variant-numeric: tabular-nums; }
-th { text-align: left; font-weight: 600; } th, td { padding: .3rem .6rem .3rem 0; vertical-align: top;
+th { text-align: left; font-weight: 600; } th + th { text-align: right; }
+th, td { padding: .3rem .6rem .3rem 0; vertical-align: top;
   border-bottom: 1px solid var(--line); } td.n { text-align: right; white-space: nowrap; }
 ul { padding-left: 1.2rem; } code, pre { font: .85rem/1.5 ui-monospace, Menlo, Consolas, monospace; }
 pre { background: var(--card); border: 1px solid var(--line); padding: .7rem; overflow-x: auto;
