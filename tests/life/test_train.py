@@ -32,7 +32,9 @@ TINY = [
     "--life.learner.world-frames=20", "--life.learner.self-prior-frames=4", "--life.learner.dreams=2",
     "--life.indicators.everyday-episodes=4", "--life.indicators.pairs=4",
     "--life.indicators.policy-episodes=4",
-    "--life.memory.capacity-episodes=32", "--device=cpu",
+    "--life.memory.capacity-episodes=32", "--device=cpu", "--mind.dynamics.width=48",
+    "--mind.dynamics.layers=1", "--mind.dynamics.ffn=32", "--mind.self-prior.width=48",
+    "--mind.self-prior.layers=1", "--mind.self-prior.ffn=32",
 ]  # fmt: skip
 FIRST = [
     "--life.schedule.codec-laps=1", "--life.schedule.codec-first-episodes=4",
@@ -57,9 +59,7 @@ def test_every_preset_lives_for_a_few_steps(preset, tmp_path, capsys):
         "paper",
         "paper-code",
     ):  # the same kinds of nets, narrower: these are sized for a GPU
-        words += ["--mind.dynamics.width=32", "--mind.dynamics.ffn=32", "--mind.dynamics.layers=1"]
         words += ["--mind.codec.channels=4", "--mind.codec.posture-width=32", "--mind.codec.embedding=128"]
-        words += ["--mind.self-prior.width=32", "--mind.self-prior.ffn=32"]
     train(["--preset", preset, "--out", str(tmp_path / "run"), *words])
     rows = read_lines(tmp_path / "run" / "metrics.jsonl")
     assert {"dynamics", "G_everyday", "policy", "value_loss"} <= set(rows[-1])
@@ -122,7 +122,7 @@ def test_resuming_is_bitwise(preset, lap, tmp_path, monkeypatch):
         words += ["--life.schedule.codec-laps=2", "--life.schedule.codec-first-episodes=4", *FIRST[2:]]
         words += ["--life.schedule.codec-episodes-per-lap=4"]
     if preset == "paper":
-        words += ["--mind.dynamics.width=32", "--mind.codec.channels=4", "--mind.codec.embedding=128"]
+        words += ["--mind.codec.channels=4", "--mind.codec.embedding=128"]
     train([*words, "--out", str(tmp_path / "straight")])
     half = [*words, "--out", str(tmp_path / "halves")]
     stopped_at(lap, half, monkeypatch)

@@ -1,0 +1,51 @@
+"""The smaller commands: runs, bench, pictures."""
+
+import json
+
+import torch
+from tiny_lives import born, joint, symbolic
+
+from mirrormark.life.bench import bench_learn
+from mirrormark.life.commands import runs
+from mirrormark.life.held_out import IndicatorConfig, hold_out
+from mirrormark.life.pictures import picture
+from mirrormark.life.run import Run
+
+
+def test_runs_prints_every_run_with_its_state(tmp_path, capsys):
+    runs(tmp_path / "none")
+    assert "No runs below" in capsys.readouterr().out
+    run = Run.create(tmp_path / "a", {"preset": "ideal", "body": "arm", "seed": 7, "ablation": "ablation: x"})
+    run.append("exams.jsonl", {"lap": 0, "removal_rate": 0.25, "chance_removal_rate": 0.18})
+    run.note("interrupted", lap=3, episodes=12)
+    runs(tmp_path)
+    said = capsys.readouterr().out
+    assert all(word in said for word in ("ideal", "arm", "interrupted", "0.25", "0.18", "ablation: x"))
+
+
+def test_bench_learn_times_every_part(tmp_path, capsys):
+    out = tmp_path / "bench.json"
+    bench_learn(
+        "smoke", "cpu", steps=1, world_sequences=2, world_frames=6, self_prior_frames=4, dreams=2, out=out
+    )
+    kept = json.loads(out.read_text())
+    assert [row["part"] for row in kept["rows"]] == ["world", "self_prior", "policy", "whole"]
+    assert all(row["ms"] > 0 and row["reference_ms"] is None for row in kept["rows"])
+    assert "ms a step" in capsys.readouterr().out
+
+
+def test_a_picture_has_four_rows_and_the_first_is_real():
+    life = born(joint())
+    held = hold_out(life.world, IndicatorConfig(everyday_episodes=4, pairs=4, policy_episodes=4), "cpu")
+    image = picture(life.mind, held)
+    assert image is not None and image.shape == (256, 512, 3)
+    context = life.mind.config.imagination.context
+    episode = int(held.episodes.marked.int().argmax())
+    real = held.episodes.observation["vision"][episode, context - 1]
+    assert torch.equal(torch.from_numpy(image[:64, :64].copy()), real)
+
+
+def test_without_eyes_there_is_no_picture():
+    life = born(symbolic())
+    held = hold_out(life.world, IndicatorConfig(everyday_episodes=4, pairs=4, policy_episodes=4), "cpu")
+    assert picture(life.mind, held) is None
