@@ -1,0 +1,57 @@
+"""Life at its own pace: twenty control steps a second, or as many as a person asks for."""
+
+import threading
+import time
+from collections import deque
+
+import torch
+
+from mirrormark.show.lab.session import CONTROL_STEP_S, Session
+
+
+class Pace(threading.Thread):
+    """Steps the session until `close`. A step that is late is not made up for: life slows down instead."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(daemon=True, name="life")
+        self.session, self.speed, self.paused = session, 1.0, False
+        self.problem: str | None = None
+        self._closing, self._wake = False, threading.Event()
+        self._lately: deque[float] = deque(maxlen=40)
+
+    @property
+    def steps_per_s(self) -> float:
+        """Control steps a second, over the last two seconds or so; 0 while paused."""
+        if self.paused or len(self._lately) < 2:
+            return 0.0
+        return (len(self._lately) - 1) / max(self._lately[-1] - self._lately[0], 1e-9)
+
+    def pause(self, paused: bool) -> None:
+        self.paused = paused
+        self._lately.clear()
+        self._wake.set()
+
+    def close(self) -> None:
+        self._closing = True
+        self._wake.set()
+        self.join(timeout=10)
+
+    def run(self) -> None:
+        torch.set_num_threads(1)  # two cores: one lives, one draws
+        due = time.perf_counter()
+        while not self._closing:
+            if self.paused:
+                self._wake.wait()
+                self._wake.clear()
+                due = time.perf_counter()
+                continue
+            try:
+                self.session.step()
+            except Exception as error:  # a page that stands still must say why
+                self.problem = f"Life stopped: {error}"
+                self.paused = True
+                continue
+            now = time.perf_counter()
+            self._lately.append(now)
+            due = max(due + CONTROL_STEP_S / self.speed, now)
+            time.sleep(max(0.0, due - time.perf_counter()))

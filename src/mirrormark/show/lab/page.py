@@ -1,0 +1,163 @@
+"""The page: what a person sees beside the scene, and the switches."""
+
+import contextlib
+import io
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+import viser
+
+from mirrormark.show.lab.pace import Pace
+from mirrormark.show.lab.panel import ANEW, PAUSE, RECORD, STEP, Panel
+from mirrormark.show.lab.session import Answer, Session
+from mirrormark.show.lab.stage import Stage
+from mirrormark.show.lab.thoughts import Thinker
+
+_DRAW_EVERY_S = 0.05
+_CURVE_EVERY_S = 0.25
+
+
+class Page:
+    """Serves one session to any number of tabs, until `close`."""
+
+    def __init__(self, session: Session, out: Path, host: str = "localhost", port: int = 8080) -> None:
+        self.session, self._out = session, out
+        with contextlib.redirect_stdout(io.StringIO()):  # the command says where the lab is
+            self.server = viser.ViserServer(host=host, port=port, label="mirrormark lab", verbose=False)
+        # A tab may close while its reflection is being drawn: nothing to warn of.
+        warnings.filterwarnings("ignore", message="Queued a .* on a closed connection", module="viser")
+        self.server.request_share_url = _no_sharing  # pyright: ignore[reportAttributeAccessIssue]
+        self.pace, self.thinker = Pace(session), Thinker(session)
+        self.stage, self.panel = Stage(self.server, session), Panel(self.server, session)
+        self._closing = threading.Event()
+        self._connect()
+        self._drawer = threading.Thread(target=self._draw, daemon=True, name="page")
+        for thread in (self.pace, self.thinker, self._drawer):
+            thread.start()
+
+    @property
+    def port(self) -> int:
+        """Where it listens: the port asked for, or the next free one."""
+        return self.server.get_port()
+
+    def close(self) -> None:
+        """Stop living, drawing and listening."""
+        self._closing.set()
+        self.pace.close()
+        self.thinker.close()
+        self._drawer.join(timeout=10)
+        with contextlib.redirect_stdout(io.StringIO()):
+            self.server.stop()
+
+    # Drawing -----------------------------------------------------------------------------------------------
+
+    def _draw(self) -> None:
+        curve_due, drawn = 0.0, None
+        while not self._closing.is_set():
+            began = time.perf_counter()
+            if self.server.get_clients():
+                look = self.session.look()
+                self.stage.show(look)
+                pictures = (look.picture, *self.thinker.thoughts)
+                if drawn is None or any(a is not b for a, b in zip(pictures, drawn)):
+                    self.panel.show_pictures(*pictures)
+                    drawn = pictures
+                if began >= curve_due:
+                    curve_due = began + _CURVE_EVERY_S
+                    self.panel.show_state(look, self.pace)
+            took = time.perf_counter() - began
+            self._closing.wait(max(_DRAW_EVERY_S - took, 0.5 * took))
+
+    # What a person does ------------------------------------------------------------------------------------
+
+    def _connect(self) -> None:
+        controls, session = self.panel.controls, self.session
+
+        @self.server.scene.on_click()
+        def _(event: viser.SceneClickEvent) -> None:
+            self._say(session.click(event.ray_origin, event.ray_direction))
+
+        self._on(controls.time.on_click, self._press_time)
+        self._on(controls.mark.on_click, self._press_mark)
+        self._on(controls.speed.on_update, lambda: setattr(self.pace, "speed", controls.speed.value))
+        self._on(controls.mover.on_update, lambda: session.set_mover(controls.mover.value))
+        self._on(controls.body.on_update, self._change_body)
+        self._on(controls.mind.on_update, self._change_mind)
+        for handle in (controls.kind, controls.delay, controls.distance, controls.yaw, controls.pitch):
+            self._on(handle.on_update, self._change_mirror)
+
+    def _on(self, register: Callable, act: Callable[[], None]) -> None:
+        """Call `act` for what a person does; a mistake is answered by a sentence, on the page."""
+
+        @register
+        def _(event: viser.GuiEvent) -> None:
+            if event.client is None:  # the lab itself has set the switch
+                return
+            try:
+                act()
+            except ValueError as mistake:
+                self._say(Answer(False, str(mistake)))
+
+    def _say(self, answer: Answer) -> None:
+        self.panel.say(answer)
+
+    def _press_time(self) -> None:
+        {PAUSE: self._toggle_pause, STEP: self._one_step, ANEW: self._reset}[self.panel.controls.time.value]()
+
+    def _press_mark(self) -> None:
+        if self.panel.controls.mark.value == RECORD:
+            self._toggle_record()
+        else:
+            self._say(self.session.remove())
+
+    def _toggle_pause(self) -> None:
+        self.pace.pause(not self.pace.paused)
+
+    def _one_step(self) -> None:
+        if not self.pace.paused:
+            self._toggle_pause()
+        self.session.step()
+
+    def _reset(self) -> None:
+        wanted = int(self.panel.controls.seed.value)
+        self.session.reset(wanted if wanted != self.session.seed else None)
+        self.panel.controls.seed.value = self.session.seed
+        self._say(Answer(True, f"A new posture, of seed {self.session.seed}."))
+
+    def _change_body(self) -> None:
+        if self.panel.controls.body.value != self.session.body:
+            self.session.set_body(self.panel.controls.body.value)
+            self.panel.follow_session()
+            self._say(Answer(True, f"The {self.session.body}, with a mind that is {self.session.mind_name}."))
+
+    def _change_mind(self) -> None:
+        if self.panel.controls.mind.value != self.session.mind_name:
+            self.session.set_mind(self.panel.controls.mind.value)
+            self._say(Answer(True, f"Its mind: {self.session.mind_name}."))
+
+    def _change_mirror(self) -> None:
+        """The switches as they stand, all together, so that the order of quick changes is no matter."""
+        try:
+            self.session.set_mirror(self.panel.wanted_mirror())
+        finally:
+            self.panel.follow_mirror()
+
+    def _toggle_record(self) -> None:
+        with self.session.lock:
+            if not self.session.recorder.running and not len(self.session.recorder):
+                self.session.recorder.start()
+                self._say(Answer(True, f"Recording: press {RECORD!r} again to end it."))
+                return
+            recording = self.session.recorder.stop()
+        self._say(Answer(True, "Drawing the film …"))
+        name = datetime.now().strftime("lab-%Y%m%d-%H%M%S")
+        film, table = recording.write(self._out, name)
+        self._say(Answer(True, f"Saved {film.name} and {table.name} in {self._out.resolve()}."))
+
+
+def _no_sharing(*_: object, **__: object) -> None:
+    """The lab stays on this machine: viser's public tunnel is switched off."""

@@ -1,0 +1,78 @@
+"""What the mind makes of what it sees, as pictures: its reconstruction, and what its self-prior expects."""
+
+import threading
+import time
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mirrormark.life.rollout import encode, to_tensors
+from mirrormark.mind.completion import complete_senses
+from mirrormark.mind.mind import Mind
+from mirrormark.show.lab.session import Session
+
+Picture = NDArray[np.uint8]
+
+_RECONSTRUCT_EVERY_S = 0.1
+_EXPECT_EVERY_S = 1.0
+_AT_MOST = 0.3
+"""Share of its time that the thread may think: the world comes first, and both share two cores."""
+
+
+class Thoughts(NamedTuple):
+    """Pictures (64, 64, 3); None for a mind without pixels, or not yet thought."""
+
+    reconstruction: Picture | None = None
+    expectation: Picture | None = None
+
+
+@torch.no_grad()
+def reconstruct(mind: Mind, latent: Tensor) -> Picture | None:
+    """What the latent (1, K) would look like."""
+    if "vision" not in mind.codec.senses:
+        return None
+    image = mind.decode(latent)["vision"][0]
+    return ((image.clamp(-0.5, 0.5) + 0.5) * 255).round().to(torch.uint8).cpu().numpy()
+
+
+@torch.no_grad()
+def expect(mind: Mind, observation: dict) -> Picture | None:
+    """What the self-prior expects to see in this posture: vision is drawn anew, the other senses are kept."""
+    if "vision" not in mind.codec.senses:
+        return None
+    known = set(mind.codec.senses) - {"vision"}
+    return reconstruct(mind, complete_senses(mind, to_tensors(observation, mind.device), known))
+
+
+class Thinker(threading.Thread):
+    """Thinks beside life, as often as the machine allows."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(daemon=True, name="thoughts")
+        self.session, self.thoughts = session, Thoughts()
+        self._closing = threading.Event()
+
+    def close(self) -> None:
+        self._closing.set()
+        self.join(timeout=10)
+
+    def run(self) -> None:
+        torch.set_num_threads(1)
+        place, expected_at = -1, -np.inf
+        while not self._closing.is_set():
+            began = time.perf_counter()
+            with self.session.lock:
+                look, mind = self.session.look(), self.session.subject.mind
+            if look.place != place:
+                place, expected_at, self.thoughts = look.place, -np.inf, Thoughts()
+            latent = encode(mind, look.observation) if look.latent is None else look.latent
+            self.thoughts = self.thoughts._replace(reconstruction=reconstruct(mind, latent))
+            wait = max(_RECONSTRUCT_EVERY_S, (time.perf_counter() - began) / _AT_MOST)
+            if began - expected_at >= _EXPECT_EVERY_S:
+                self.thoughts = self.thoughts._replace(expectation=expect(mind, look.observation))
+                expected_at = time.perf_counter()
+                wait = max(wait, (expected_at - began) / _AT_MOST)
+            self._closing.wait(wait)
