@@ -151,6 +151,12 @@ def test_a_mind_comes_back_from_its_snapshot(mind, tmp_path):
         subjects.load(tmp_path / "none")
 
 
+def test_the_command_prints_the_verdict(tmp_path, capsys):
+    commands.exam(preset="smoke", out=tmp_path / "exam", runs=2, chance_runs=2, only=(EXAM, "iid"))
+    told = capsys.readouterr().out
+    assert "Not passed" in told and "n=2, seeds=1" in told and "mirrormark report" in told
+
+
 def run_folder(mind, folder, cost="self_prior"):
     """A run as `mirrormark train` leaves it, without the training."""
     life = {"learner": {"cost": cost}, "indicators": {"policy_episodes": 16}}

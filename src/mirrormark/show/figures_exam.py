@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mirrormark.exam import conditions, runs
@@ -70,6 +71,7 @@ def distance(steps: pd.DataFrame) -> Figure:
     """Distance of the nearer hand to mark and yoked site within a run: mean and 5–95% band of runs."""
     exam = of(steps, EXAM)
     figure, (axes,) = style.new(6.4, 3.0)
+    labels = []
     shown = (("distance_m", style.EXAM, "mark"), ("yoked_distance_m", style.CONTROL, "yoked site"))
     for column, colour, label in shown:
         band = runs.distance_over_time(exam, column)
@@ -77,11 +79,10 @@ def distance(steps: pd.DataFrame) -> Figure:
             band["t_s"], 100 * band["low"], 100 * band["high"], color=colour, alpha=0.15, linewidth=0
         )
         axes.plot(band["t_s"], 100 * band["mean"], color=colour, linewidth=1.8)
-        axes.annotate(
-            f" {label}", (band["t_s"].iloc[-1], 100 * band["mean"].iloc[-1]), color=colour, va="center"
-        )
+        labels.append((100 * float(band["mean"].iloc[-1]), f" {label}", colour, band["t_s"].iloc[-1]))
     axes.set(xlabel="time in the run (s)", ylabel="nearer hand to site (cm)", ylim=(0, None))
     axes.margins(x=0)
+    _label_ends(axes, labels)
     return figure
 
 
@@ -101,14 +102,19 @@ def first_touch(steps: pd.DataFrame, reach_m: float) -> Figure:
         line = "-" if name != "everyday" else (0, (2, 2))
         axes.step(time_s, share, where="post", color=colour, linewidth=1.8, linestyle=line)
         labels.append((float(share[-1]), f" {conditions.title(name)} (n={curve.n})", colour, time_s[-1]))
-    lowest = -1.0
-    for height, label, colour, end_s in sorted(labels):
-        lowest = max(height, lowest + 0.07)  # labels of curves that meet stand above each other
-        axes.annotate(label, (end_s, lowest), color=colour, va="center", fontsize=8)
     axes.set(xlabel="time in the run (s)", ylabel="not touched yet")
     style.percent_axis(axes, "y")
     axes.margins(x=0)
+    _label_ends(axes, labels)
     return figure
+
+
+def _label_ends(axes: Axes, labels: list[tuple[float, str, str, float]]) -> None:
+    """Names at the ends of curves (height, name, colour, x), kept apart where curves meet."""
+    gap, lowest = 0.07 * float(np.ptp(axes.get_ylim())), -np.inf
+    for height, label, colour, x in sorted(labels):
+        lowest = max(height, lowest + gap)
+        axes.annotate(label, (x, lowest), color=colour, va="center", fontsize=8)
 
 
 def before_after(episodes: pd.DataFrame, steps: pd.DataFrame) -> Figure | None:

@@ -35,7 +35,8 @@ def training_distance(training: pd.DataFrame) -> Figure | None:
     _seed_lines(axes, training, "distance_m", 100)
     axes.plot(mean.index, 100 * mean["distance_m"], color=style.EXAM, linewidth=2)
     _chance(axes, 100 * training["chance_distance_m"].mean())
-    axes.set(xlabel="episodes lived", ylabel="nearer hand to mark (cm)", ylim=(0, None))
+    highest = 100 * np.nanmax(mean[["distance_m", "distance_p95_m", "chance_distance_m"]].to_numpy())
+    axes.set(xlabel="episodes lived", ylabel="nearer hand to mark (cm)", ylim=(0, 1.15 * highest))
     return figure
 
 
