@@ -54,11 +54,8 @@ def _as_it_was():
 @pytest.mark.parametrize("preset", ["smoke", "ideal", "laptop", "swift", "paper", "paper-code"])
 def test_every_preset_lives_for_a_few_steps(preset, tmp_path, capsys):
     words = TINY + (FIRST if preset in ("smoke", "laptop", "swift") else [])
-    if preset in (
-        "swift",
-        "paper",
-        "paper-code",
-    ):  # the same kinds of nets, narrower: these are sized for a GPU
+    # The same kinds of nets, narrower: these presets are sized for a GPU.
+    if preset in ("swift", "paper", "paper-code"):
         words += ["--mind.codec.channels=4", "--mind.codec.posture-width=32", "--mind.codec.embedding=128"]
     train(["--preset", preset, "--out", str(tmp_path / "run"), *words])
     rows = read_lines(tmp_path / "run" / "metrics.jsonl")
@@ -266,7 +263,7 @@ def test_memory_does_not_grow_over_laps():
         (["--preset", "smoke", "--seed=-1"], "--seed"),
         (["--preset", "smoke", "--body", "octopus"], "octopus"),
         (["--preset", "smoke", "--life.learner.diet-marked-share=2"], "diet_marked_share"),
-        (["--preset", "smoke", "--life.learner.world-frames=200"], "window of 200|max_length"),
+        (["--preset", "smoke", "--life.learner.world-frames=200"], "world_frames is 200"),
     ],
 )
 def test_a_mistake_is_one_sentence_before_any_work(words, sentence, tmp_path):
@@ -274,6 +271,7 @@ def test_a_mistake_is_one_sentence_before_any_work(words, sentence, tmp_path):
         [*COMMAND, *words, "--out", str(tmp_path / "run")], env=ENVIRONMENT, capture_output=True, text=True
     )
     assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
     assert re.search(sentence, " ".join((done.stderr + done.stdout).replace("│", " ").split()))
 
 

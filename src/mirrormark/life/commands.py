@@ -49,12 +49,15 @@ def train(
     place = choose_device(device)
     asked = {"preset": name, "body": world.body, "seed": seed, "ablation": world.ablation}
     asked |= {"world": to_json(world), "mind": to_json(mind), "life": to_json(config)}
-    console = Console(stderr=False)
-    run = Run.reopen(out, asked) if resume else Run.create(out, asked)
+    console = Console()
+    run = Run.reopen(out, asked) if resume else None
+    if run is None:
+        Run.check_free(out)
+    life = Life(world, mind, config, seed, place)  # refuses what cannot be lived before a folder is made
+    run = run or Run.create(out, asked)
     if world.ablation:
         console.print(f"[bold]{world.ablation}[/bold]")
     try:
-        life = Life(world, mind, config, seed, place)
         if resume:
             _go_on(life, run, console)
         records = Records(run, life, name, console)

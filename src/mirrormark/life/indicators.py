@@ -26,7 +26,7 @@ _EXAM_SEED = HELD_OUT_SEED + 2**40
 _WINDOW_CONTROL_STEPS = 20
 """One second: how long a familiar way of sitting must last to count (gate 3)."""
 _BEFORE_REMOVAL_CONTROL_STEPS = 10
-_DREAM_CONTROL_STEPS = 20
+DREAM_CONTROL_STEPS = 20
 
 
 # Gates 1 and 2 ------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def stretches(
     latent: Tensor, action: Tensor, cost: Tensor, rows: Tensor, present: Tensor, context: int
 ) -> Removals:
     """Real frames from `context` - 1 before the present frame to 20 after it."""
-    steps = present[:, None] + torch.arange(1 - context, _DREAM_CONTROL_STEPS + 1, device=present.device)
+    steps = present[:, None] + torch.arange(1 - context, DREAM_CONTROL_STEPS + 1, device=present.device)
     return Removals(
         latent[rows[:, None], steps], action[rows[:, None], steps[:, :-1]], cost[rows[:, None], steps]
     )
@@ -119,7 +119,7 @@ def find_removals(mark: Tensor, context: int) -> tuple[Tensor, Tensor]:
     worn = mark.sum(1)  # the mark is on from the start until it comes off: its frames are the first ones
     removed = (worn > 0) & (worn < mark.shape[1])
     present = worn - _BEFORE_REMOVAL_CONTROL_STEPS
-    fits = (present >= context - 1) & (present + _DREAM_CONTROL_STEPS < mark.shape[1])
+    fits = (present >= context - 1) & (present + DREAM_CONTROL_STEPS < mark.shape[1])
     rows = (removed & fits).nonzero().flatten()
     return rows, present[rows]
 

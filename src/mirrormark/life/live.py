@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from mirrormark.life.held_out import IndicatorConfig
+from mirrormark.life.indicators import DREAM_CONTROL_STEPS
 from mirrormark.life.learner import Learner, LearnerConfig
 from mirrormark.life.memory import Episodes, Memory, MemoryConfig
 from mirrormark.life.nan import NotFinite, dump
@@ -39,6 +40,22 @@ class LifeConfig:
     """Share of marked episodes in life (paper Table III)."""
 
 
+def check(mind: MindConfig, config: LifeConfig) -> None:
+    """Refuse what could only fail after hours of work."""
+    if config.schedule.codec_laps and not config.tokens:
+        raise ValueError("schedule.codec_laps needs tokens=True: a codec with its own phase is then frozen.")
+    frames, longest = config.learner.world_frames, min(FRAMES_PER_EPISODE, mind.dynamics.max_length + 1)
+    if frames > longest:
+        raise ValueError(
+            f"learner.world_frames is {frames}: an episode and dynamics.max_length allow {longest} at most."
+        )
+    dreamed = mind.imagination.context - 1 + DREAM_CONTROL_STEPS
+    if dreamed > mind.dynamics.max_length:
+        raise ValueError(
+            f"dynamics.max_length is {mind.dynamics.max_length}: gate 4 dreams {dreamed} steps with context."
+        )
+
+
 class UnstableWorlds(RuntimeError):
     """More than half of a lap's worlds broke: the body or its actions are not sound."""
 
@@ -49,10 +66,7 @@ class Life:
     def __init__(
         self, world: WorldSetup, mind: MindConfig, config: LifeConfig, seed: int, device: torch.device | str
     ) -> None:
-        if config.schedule.codec_laps and not config.tokens:
-            raise ValueError(
-                "schedule.codec_laps needs tokens=True: a codec with its own phase is then frozen."
-            )
+        check(mind, config)
         self.world, self.config, self.seed = world, config, seed
         self.device = torch.device(device)
         self.schedule = Schedule(config.schedule)

@@ -114,15 +114,20 @@ class Run:
         self.checkpoints, self.snapshots = path / "checkpoints", path / "snapshots"
         self.pictures, self.tensorboard = path / "pictures", path / "tensorboard"
 
-    @classmethod
-    def create(cls, path: Path, config: dict) -> "Run":
-        """A new folder; one that already holds a run, or anything else, is refused."""
+    @staticmethod
+    def check_free(path: Path) -> None:
+        """A folder that already holds a run, or anything else, is refused."""
         if (path / "config.json").exists():
             raise RunError(
                 f"{path} already holds a run: add --resume to go on with it, or choose another --out."
             )
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise RunError(f"{path} exists and is not an empty folder: choose another --out.")
+
+    @classmethod
+    def create(cls, path: Path, config: dict) -> "Run":
+        """A new folder."""
+        cls.check_free(path)
         run = cls(path)
         path.mkdir(parents=True, exist_ok=True)
         write_json(path / "versions.json", versions())
