@@ -16,7 +16,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "watch the infant before its mirror: a short film, no GPU, no OpenGL",
     ),
     "train": ("mirrormark.training:train", "let a mind grow up: train or resume a run"),
-    "runs": ("mirrormark.life.commands:runs", "list runs and their state"),
+    "sweep": (
+        "mirrormark.sweep.commands:sweep",
+        "train and examine many seeds, bodies and settings, with one report",
+    ),
+    "runs": ("mirrormark.sweep.commands:runs", "list runs and their state"),
     "exam": ("mirrormark.exam.commands:exam", "sit the mirror-mark exam with all its controls"),
     "report": ("mirrormark.show.commands:report", "write the report of an exam again from its tables"),
     "replay-nan": ("mirrormark.life.commands:replay_nan", "repeat a step that gave NaN, from its dump"),
