@@ -4,6 +4,7 @@ import threading
 import time
 from collections import deque
 
+import numba
 import torch
 
 from mirrormark.show.lab.session import CONTROL_STEP_S, Session
@@ -38,6 +39,7 @@ class Pace(threading.Thread):
 
     def run(self) -> None:
         torch.set_num_threads(1)  # two cores: one lives, one draws
+        numba.set_num_threads(1)
         due = time.perf_counter()
         while not self._closing:
             if self.paused:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
+import numba
 import viser
 
 from mirrormark.show.lab.pace import Pace
@@ -56,6 +57,7 @@ class Page:
     # Drawing -----------------------------------------------------------------------------------------------
 
     def _draw(self) -> None:
+        numba.set_num_threads(1)  # life has the other core, and not every pool of numba bears two users
         curve_due, drawn = 0.0, None
         while not self._closing.is_set():
             began = time.perf_counter()
@@ -143,8 +145,10 @@ class Page:
         """The switches as they stand, all together, so that the order of quick changes is no matter."""
         try:
             self.session.set_mirror(self.panel.wanted_mirror())
-        finally:
+        except ValueError:
             self.panel.follow_mirror()
+            raise
+        self.panel.controls.delay.visible = self.session.mirror.kind == "delayed"
 
     def _toggle_record(self) -> None:
         with self.session.lock:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import imageio.v2 as imageio
+import numba
 import numpy as np
 import pandas as pd
 
@@ -83,6 +84,7 @@ class Recording:
 
     def write(self, folder: Path, name: str) -> tuple[Path, Path]:
         """NAME.mp4 and NAME.parquet in the folder; each appears whole or not at all."""
+        numba.set_num_threads(1)  # of this thread: life goes on beside
         folder.mkdir(parents=True, exist_ok=True)
         film, table = folder / f"{name}.mp4", folder / f"{name}.parquet"
         half = folder / f".{name}.writing"

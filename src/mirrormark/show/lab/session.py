@@ -154,7 +154,7 @@ class Session:
             self.worlds.patch.measure(self.worlds.xpos, self.worlds.xmat)
             self.counts.stuck += 1
             self._stuck_at_s = self.t_s
-            self._perceive()
+            self._note_mark()
             where = self.worlds.scene.surfaces[site.surface].geom.removesuffix("_geom")
             if self.mark_px:
                 return Answer(True, f"A mark on the {where}: the eye sees it ({self.mark_px} pixels).")
@@ -174,7 +174,7 @@ class Session:
                 return Answer(False, "There is no mark to take off.")
             self._take_off()
             self.counts.by_person += 1
-            self._perceive()
+            self._note_mark()
             return Answer(True, "You took the mark off.")
 
     # Time --------------------------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ class Session:
                 pos=now.marks.pos.copy(),
                 mat=now.marks.mat.copy(),
                 shown=on,
-                shown_mirror=mirrored if self.mirror.delay_control_steps else on,
+                shown_mirror=mirrored,
             )
             panes = now.panes._replace(kind=np.array([_PLATE[self.mirror.kind]], np.int32))
             return now._replace(mirror_xpos=xpos, mirror_xmat=xmat, panes=panes, marks=marks)
@@ -297,6 +297,12 @@ class Session:
         self.mark_px = int(eyes.mark_pixels(labels)[0])
         vision = self.observation.get("vision")
         self.picture = self._eye.see(*moment[1:])[0] if vision is None else np.asarray(vision)[0]
+
+    def _note_mark(self) -> None:
+        """The mark came or went between two steps: that belongs to the instant the mirror last saw."""
+        xpos, xmat, _ = self._past[-1]
+        self._past[-1] = (xpos, xmat, self.worlds.mark_present)
+        self._perceive()
 
     # Making worlds -----------------------------------------------------------------------------------------
 

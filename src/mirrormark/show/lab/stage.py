@@ -29,14 +29,14 @@ class Stage:
         server.initial_camera.fov, server.initial_camera.near = VIEW_FOV_RAD, 0.005
 
     def _set_light(self) -> None:
-        """Much the light of the eye's world: most of it everywhere, a key and a fill."""
+        """Soft light from everywhere, a key from the mirror's side as in the eye's world, one from behind."""
         scene = self.server.scene
         scene.world_axes.visible = False
         scene.configure_default_lights(False)
         scene.configure_environment_map(None)
-        scene.add_light_ambient("/light/all", intensity=1.7)
-        scene.add_light_directional("/light/key", intensity=1.5, position=(0.55, 0.25, 0.75))
-        scene.add_light_directional("/light/fill", intensity=0.9, position=(0.9, -0.3, -0.1))
+        scene.add_light_ambient("/light/all", intensity=1.9)
+        scene.add_light_directional("/light/key", intensity=0.7, position=(0.55, 0.25, 0.75))
+        scene.add_light_directional("/light/behind", intensity=1.0, position=(-0.6, -0.5, 0.9))
 
     def show(self, look: Look) -> None:
         """Move everything to where it is now."""

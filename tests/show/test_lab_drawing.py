@@ -1,0 +1,171 @@
+"""What the lab draws: the body's instances, the reflection on the pane, the mind's pictures; and its pace."""
+
+import socket
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from mirrormark.show.lab.command import free_port
+from mirrormark.show.lab.minds import Minds
+from mirrormark.show.lab.pace import Pace
+from mirrormark.show.lab.session import Session
+
+pytest.importorskip("viser", reason="the lab's page needs viser (pip install 'mirrormark[lab]')")
+from mirrormark.show.lab.glass import TEXELS, LookingGlass, in_front
+from mirrormark.show.lab.shapes import instances_of, unit_meshes
+from mirrormark.show.lab.thoughts import Thinker, expect, reconstruct
+
+VIEWER = np.array([-0.42, -0.22, 0.40])
+
+
+@pytest.fixture(scope="module")
+def session() -> Session:
+    session = Session(Minds(preset="smoke", shipped=Path("nowhere")), "infant")
+    skull = session.worlds.scene.model.body("skull").id
+    brow = session.worlds.xpos[0, skull] + session.worlds.xmat[0, skull] @ np.array([0.06, 0.02, 0.045])
+    assert session.click(brow + np.array([0.05, 0.0, 0.0]), (-1.0, 0.0, 0.0)).done
+    return session
+
+
+@pytest.mark.parametrize("body", ["infant", "arm"])
+def test_instances_lie_where_mujoco_has_the_geoms(body: str):
+    import mujoco
+
+    session = Session(Minds(preset="smoke", shipped=Path("nowhere")), body)
+    model = session.worlds.scene.model
+    data = mujoco.MjData(model)
+    data.qpos[:] = session.look().qpos
+    mujoco.mj_kinematics(model, data)
+    balls = instances_of(model)["ball"]
+    pos, quat = balls.placed(session.worlds.xpos[0], session.worlds.xmat[0])
+    drawn = [g for g in range(model.ngeom) if model.geom_type[g] == mujoco.mjtGeom.mjGEOM_ELLIPSOID]
+    drawn = [g for g in drawn if model.geom_group[g] < 3]
+    assert len(drawn) > 1
+    for g in drawn:
+        nearest = np.linalg.norm(pos - data.geom_xpos[g], axis=1) + 10 * np.abs(
+            balls.scale - model.geom_size[g]
+        ).sum(1)
+        k = int(nearest.argmin())
+        assert nearest[k] < 1e-9, model.geom(g).name
+        turned = np.empty(9)
+        mujoco.mju_quat2Mat(turned, quat[k])
+        assert np.allclose(turned.reshape(3, 3), data.geom_xmat[g].reshape(3, 3), atol=1e-9)
+
+
+def test_unit_meshes_are_closed_outward_and_of_size_one():
+    for name, (vertices, faces) in unit_meshes().items():
+        assert np.abs(vertices).max() == pytest.approx(1.0), name
+        a, b, c = (vertices[faces[:, k]] for k in range(3))
+        outward = np.einsum("ni,ni->n", np.cross(b - a, c - a), a + b + c)
+        assert (outward > 0).all(), name
+
+
+def test_the_pane_shows_the_mark_where_a_mirror_would(session: Session):
+    scene, moment = session.worlds.scene, session.moment()
+    picture = LookingGlass(scene, VIEWER).picture(moment).astype(int)
+    assert picture.shape == (*TEXELS, 3)
+    green = (picture[..., 1] > picture[..., 0] + 60) & (picture[..., 1] > picture[..., 2] + 60)
+    assert green.sum() > 50
+    found = np.argwhere(green).mean(0)
+    pane, body = scene.pane, int(moment.marks.body[0])
+    mark = moment.xpos[0, body] + moment.xmat[0, body] @ moment.marks.pos[0]
+    normal = pane.mat[:, 2]
+    image = mark - 2 * ((mark - pane.centre) @ normal) * normal
+    along = (pane.centre - VIEWER) @ normal / ((image - VIEWER) @ normal)
+    across, up = (VIEWER + along * (image - VIEWER) - pane.centre) @ pane.mat[:, :2] / pane.half
+    expected = np.array([(1 - up) / 2 * TEXELS[0], (1 + across) / 2 * TEXELS[1]])
+    assert np.abs(found - expected).max() < 6  # texels; the disc is seen at a slant and may be half hidden
+
+
+def test_only_viewers_before_the_mirror_see_into_it(session: Session):
+    pane = session.worlds.scene.pane
+    assert in_front(pane, VIEWER)
+    assert not in_front(pane, pane.centre - 0.3 * pane.mat[:, 2])
+
+
+def test_the_mind_is_shown_as_it_is(session: Session):
+    session.step()
+    mind, look = session.subject.mind, session.look()
+    assert look.latent is not None
+    seen, expected = reconstruct(mind, look.latent), expect(mind, look.observation)
+    for picture in (seen, expected):
+        assert picture is not None and picture.shape == (64, 64, 3) and picture.dtype == np.uint8
+    decoded = mind.decode(look.latent)["vision"][0]
+    assert np.abs(seen / 255 - 0.5 - decoded.numpy().clip(-0.5, 0.5)).max() < 0.003
+
+
+def test_a_mind_without_pixels_has_no_pictures():
+    session = Session(Minds(preset="ideal", shipped=Path("nowhere")), "infant")
+    session.step()
+    look, mind = session.look(), session.subject.mind
+    assert (
+        look.picture.shape == (64, 64, 3) and look.picture.std() > 10
+    )  # people still see what the eye would
+    assert reconstruct(mind, look.latent) is None and expect(mind, look.observation) is None
+    assert session.subject.setup.ablation
+
+
+def test_life_goes_at_its_pace_pauses_and_ends(session: Session):
+    pace, thinker = Pace(session), Thinker(session)
+    pace.start()
+    thinker.start()
+    began = time.perf_counter()
+    while (
+        pace.steps_per_s == 0 or thinker.thoughts.expectation is None
+    ) and time.perf_counter() - began < 20:
+        time.sleep(0.05)
+    pace.pause(True)
+    with session.lock:
+        at = session.t_s
+    time.sleep(0.2)
+    assert at > 0 and session.t_s - at <= 0.05 and pace.steps_per_s == 0 and pace.problem is None
+    assert thinker.thoughts.reconstruction is not None and thinker.thoughts.expectation is not None
+    pace.close()
+    thinker.close()
+    assert not pace.is_alive() and not thinker.is_alive()
+
+
+def test_life_that_breaks_says_so(session: Session, monkeypatch: pytest.MonkeyPatch):
+    def fail() -> None:
+        raise RuntimeError("no more")
+
+    monkeypatch.setattr(session, "step", fail)
+    pace = Pace(session)
+    pace.start()
+    for _ in range(100):
+        if pace.problem:
+            break
+        time.sleep(0.02)
+    assert pace.problem == "Life stopped: no more" and pace.paused
+    pace.close()
+
+
+def test_a_busy_port_gives_the_next_free_one():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert port < free_port("127.0.0.1", port) < port + 100
+    with pytest.raises(ValueError, match="65535"):
+        free_port("127.0.0.1", 70000)
+    with pytest.raises(ValueError, match="unknown here"):
+        free_port("no-such-host.invalid", 8080)
+
+
+def test_the_shipped_size_lives_at_twenty_control_steps_a_second():
+    """Processor time of one core, so that other programs on the machine do not decide the test."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    session = Session(Minds(preset="swift", shipped=Path("nowhere")), "infant")
+    for _ in range(5):
+        session.step()
+    began = time.thread_time()
+    for _ in range(20):
+        session.step()
+    per_step_s = (time.thread_time() - began) / 20
+    torch.set_num_threads(threads)
+    print(f"{1000 * per_step_s:.1f} ms of one core a control step")
+    assert per_step_s < 0.05
