@@ -255,6 +255,24 @@ def test_memory_does_not_grow_over_laps():
     assert counts[19] <= counts[4]
 
 
+@pytest.mark.slow
+def test_memory_does_not_grow_over_a_thousand_laps():
+    """Resident memory, with the same few episodes remembered again and again."""
+    life = born(symbolic())
+    lap = life.schedule.lap(1)._replace(steps=1)
+    episodes = life.gather(lap)
+
+    def resident_mb() -> float:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    for index in range(1_000):
+        life.memory.extend(episodes)
+        life.learner.learn(life.memory, lap)
+        if index == 100:
+            early = resident_mb()
+    assert resident_mb() < early + 20
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
