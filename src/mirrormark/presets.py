@@ -165,14 +165,14 @@ SMOKE = replace(
     life=replace(
         SWIFT.life,
         schedule=ScheduleConfig(
-            episodes=16,
+            episodes=12,
             episodes_per_lap=4,
             steps_per_lap=4,
             world_from_episode=0,
             self_prior_from_episode=0,
             policy_from_episode=4,
-            exam_every_episodes=8,
-            codec_laps=2,
+            exam_every_episodes=12,
+            codec_laps=1,
             codec_first_episodes=4,
             codec_episodes_per_lap=4,
             codec_steps_per_lap=4,
@@ -189,7 +189,7 @@ SMOKE = replace(
             precision="fp32",
         ),
         indicators=IndicatorConfig(everyday_episodes=8, pairs=16, policy_episodes=4),
-        pool_episodes=16,
+        pool_episodes=12,
     ),
 )
 
