@@ -158,11 +158,11 @@ class Learner:
             with torch.cuda.graph(graph):
                 self.train_step(memory, lap.stages)
             self._graphs[key] = graph
+        step = (
+            self._graphs[key].replay if key in self._graphs else lambda: self.train_step(memory, lap.stages)
+        )
         for _ in range(remaining):
-            if key in self._graphs:
-                self._graphs[key].replay()
-            else:
-                self.train_step(memory, lap.stages)
+            step()
 
     def _read(self, lap: Lap) -> dict[str, float]:
         if not lap.steps:
@@ -180,8 +180,7 @@ class Learner:
         refused = torch.zeros((), device=self.device)
         if "codec" in stages:
             refused = refused + self._codec_step(memory)
-        latent: Tensor | None = None
-        action: Tensor | None = None
+        latent = action = None
         if "world" in stages:
             for _ in range(c.world_updates):
                 bad, latent, action = self._world_step(memory)
@@ -241,11 +240,11 @@ class Learner:
         return refused
 
     def _policy_step(self, memory: Memory, latent: Tensor | None, action: Tensor | None) -> Tensor:
-        context_latent, context_action = self._contexts(memory, latent, action)
+        past, acted = self._contexts(memory, latent, action)
         buffers = list(self.mind.return_range.buffers())
         before = [buffer.clone() for buffer in buffers]
         with self._autocast():
-            dreamed = self.mind.dream(context_latent, context_action[:, :-1])
+            dreamed = self.mind.dream(past, acted[:, :-1])
             if self.config.cost == "none":
                 policy, value = indifferent_objective(self.mind, dreamed)
             else:
