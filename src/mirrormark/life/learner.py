@@ -133,19 +133,15 @@ class Learner:
             total.zero_()
         self.refused.zero_()
         self.mind.train()
-        if self.device.type == "cuda" and self.config.capture:
-            self._replay(memory, lap)
-        else:
-            for _ in range(lap.steps):
-                self.train_step(memory, lap.stages)
+        self._take_steps(memory, lap)
         self.mind.eval()
         self.steps += lap.steps
         return self._read(lap)
 
-    def _replay(self, memory: Memory, lap: Lap) -> None:
-        key = (lap.stages, id(memory))
-        remaining = lap.steps
-        if key not in self._graphs and remaining > _WARM_UP_STEPS:
+    def _take_steps(self, memory: Memory, lap: Lap) -> None:
+        key, remaining = (lap.stages, id(memory)), lap.steps
+        captured = self.device.type == "cuda" and self.config.capture
+        if captured and key not in self._graphs and remaining > _WARM_UP_STEPS:
             side = torch.cuda.Stream()
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
@@ -275,8 +271,6 @@ class Learner:
             return observation["latent"].long()
         with torch.no_grad(), self._autocast():
             return self.mind.encode(observation).latent
-
-    # Checkpoints
 
     def state(self) -> dict:
         """Weights, slow copies, optimisers, clipping, random numbers, step count."""
