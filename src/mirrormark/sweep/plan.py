@@ -213,9 +213,9 @@ def asked(words: tuple[str, ...]) -> Preset:
             return tyro.cli(Train, args=list(words), prog="mirrormark train", default=default).config
         except SystemExit:
             pass
-    # tyro draws a box: a title, what is wrong, a rule, and help that would not fit into a sentence.
-    lines = [line.strip(" │|") for line in told.getvalue().splitlines()[1:]]
-    said = " ".join(itertools.takewhile(lambda line: line.strip("─-"), lines))
+    # tyro writes a title, what is wrong, a rule, and help that would not fit into a sentence; maybe in a box.
+    lines = [line.strip(" │|─-╭╮╰╯") for line in told.getvalue().splitlines()[1:]]
+    said = " ".join(itertools.takewhile(bool, itertools.dropwhile(lambda line: not line, lines)))
     raise ValueError(f"mirrormark train does not take the sweep's values: {said}")
 
 

@@ -42,13 +42,11 @@ _POINT = ("lap", "steps", "seconds", "snapshot", "ablation", "episodes")
 
 def gather(jobs: Sequence[Job], folder: Folder) -> pd.DataFrame:
     """The one table over all runs that are examined, and the exam points of all that have any."""
-    parts = []
-    for job in jobs:
-        parts.append(_training(job, folder))
-        if journal.examined(folder, job.name):
-            parts.append(_episodes(job, folder))
+    parts = [_training(job, folder) for job in jobs]
+    parts += [_episodes(job, folder) for job in jobs if journal.examined(folder, job.name)]
+    filled = [part for part in parts if not part.empty]
     whole = (
-        pd.concat([part for part in parts if not part.empty], ignore_index=True) if parts else pd.DataFrame()
+        pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=["job", "setting", "kind"])
     )
     return whole.astype({name: _kind(name) for name in whole.columns})
 

@@ -1,0 +1,203 @@
+"""One table and one report over all runs, from made-up exams whose truth is known."""
+
+import itertools
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from small_sweeps import pretend_trained, spec
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "exam"))
+
+from synthetic_tables import make
+
+from mirrormark.exam import statistics, tables
+from mirrormark.exam.protocol import Tables
+from mirrormark.exam.results import SCHEMA, dump
+from mirrormark.sweep import journal, results
+from mirrormark.sweep.commands import write_results
+from mirrormark.sweep.curves import curve, median_interval
+from mirrormark.sweep.journal import Entry
+from mirrormark.sweep.plan import Folder, plan
+
+RATES = {"tone_scale-0.5": 0.2, "tone_scale-1.0": 0.8}
+CHANCE = {"absent": 0.1, "iid": 0.1, "everyday": 0.2}
+
+
+def pretend_exam(folder, job, rate: float, eye: str = "pixels") -> None:
+    exam = folder.exam(job.name)
+    exam.mkdir(parents=True)
+    # Seeds of a setting differ a little; chance is the same in every exam, as in truth.
+    found = make(
+        {"mirror": rate + 0.03 * job.seed} | CHANCE, seeds=(job.seed,), runs=40, chance_runs=50, eye=eye
+    )
+    found = Tables(
+        *(table.assign(run=table["run"].where(table["run"] == "chance", job.name)) for table in found)
+    )
+    tables.write(found.episodes, exam / "episodes.parquet", tables.EPISODES)
+    tables.write(found.steps, exam / "steps.parquet", tables.STEPS)
+    settings = {"runs": 40, "first_exam_seed": 0, "chance_runs": 50, "mode": "sample"}
+    dump({"schema": SCHEMA, "settings": settings}, exam / "results.json")  # all that a sweep reads of it
+    (exam / "provenance.json").write_text("{}")
+
+
+def pretend_points(folder, job) -> None:
+    rows = [
+        {"lap": e, "episodes": e, "steps": e, "removal_rate": 0.1 * job.seed + e / 1000, "distance_m": 0.05}
+        | {"efe_gap_nats": 1, "snapshot": "x", "seconds": 1.0, "ablation": None}
+        for e in (100, 200)
+    ]
+    (folder.run(job.name) / "exams.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    """3 seeds × 2 settings; the last seed of the second setting has failed."""
+    folder = Folder(tmp_path_factory.mktemp("sweep"))
+    one = spec(seeds=3)
+    jobs = plan(one)
+    folder.path.joinpath("sweep.json").write_text(
+        json.dumps(
+            {"schema": journal.SCHEMA, "spec": {}, "jobs": {job.name: journal.told(job) for job in jobs}}
+        )
+    )
+    for job in jobs[:-1]:
+        pretend_trained(folder, job)
+        pretend_points(folder, job)
+        pretend_exam(folder, job, RATES[job.setting])
+        journal.write(folder, job.name, Entry("finished"))
+    journal.write(folder, jobs[-1].name, Entry("failed", 3, "train: killed by signal 9; <oom>"))
+    write_results(jobs, folder)
+    return folder, jobs, json.loads((folder.path / "results.json").read_text())
+
+
+def test_one_table_holds_every_run_of_every_exam_and_every_point(swept):
+    folder, jobs, _ = swept
+    table = pd.read_parquet(folder.path / "runs.parquet")
+    exams = table[table["kind"] == "exam"]
+    assert exams["job"].nunique() == 5 and (exams.groupby("job").size() == 40 + 40 + 50 + 50).all()
+    points = table[table["kind"] == "training"]
+    assert (points.groupby("job").size() == 2).all() and set(points["episodes_lived"]) == {100, 200}
+    assert set(table["grid.world.tone_scale"]) == {"0.5", "1.0"}
+    first = tables.read(folder.exam(jobs[0].name) / "episodes.parquet", tables.EPISODES)
+    kept = exams[exams["job"] == jobs[0].name]
+    assert kept["removed"].astype(bool).tolist() == first["removed"].tolist()
+
+
+def test_settings_stand_side_by_side_with_their_seeds_spread(swept):
+    folder, jobs, found = swept
+    low, high = found["groups"]
+    for group, members in ((low, jobs[:3]), (high, jobs[3:5])):
+        rates = []
+        for job in members:
+            episodes = tables.read(folder.exam(job.name) / "episodes.parquet", tables.EPISODES)
+            rates.append(episodes.loc[episodes["condition"] == "mirror", "removed"].mean())
+        assert group["rate"] == pytest.approx(np.mean(rates), abs=1e-5)
+        assert group["spread"]["sd"] == pytest.approx(np.std(rates, ddof=1), abs=1e-5)
+        assert (group["spread"]["lowest"], group["spread"]["highest"]) == (min(rates), max(rates))
+    assert low["examined"] == [0, 1, 2] and high["examined"] == [0, 1] and high["seeds"] == [0, 1, 2]
+
+
+def test_chance_is_counted_once_not_once_a_seed(swept):
+    _, _, found = swept
+    assert found["groups"][0]["conditions"]["iid"]["n"] == 50
+    assert found["groups"][0]["conditions"]["mirror"]["n"] == 120
+
+
+def test_settings_are_compared_on_the_seeds_that_both_have(swept):
+    folder, jobs, found = swept
+    (row,) = found["comparisons"]
+    assert (row["setting"], row["minus"]) == ("tone_scale-1.0", "tone_scale-0.5") and row["n"] == 2
+    rate = {}
+    for job in (*jobs[:2], *jobs[3:5]):
+        episodes = tables.read(folder.exam(job.name) / "episodes.parquet", tables.EPISODES)
+        rate[job.setting, job.seed] = episodes.loc[episodes["condition"] == "mirror", "removed"].mean()
+    differences = [rate["tone_scale-1.0", s] - rate["tone_scale-0.5", s] for s in (0, 1)]
+    effect = statistics.seed_difference(differences)
+    assert row["difference"] == pytest.approx(effect.estimate, abs=1e-5)
+    assert row["p"] == row["p_holm"] == pytest.approx(effect.p, rel=1e-4)
+
+
+def test_comparisons_of_a_page_are_one_holm_family(tmp_path):
+    folder = Folder(tmp_path)
+    jobs = plan(spec(seeds=2, grid={"world.tone_scale": [0.25, 0.5, 1.0]}))
+    for job, rate in zip(jobs, (0.2, 0.2, 0.3, 0.5, 0.8, 0.6)):
+        pretend_trained(folder, job)
+        pretend_exam(folder, job, rate)
+    rows = results.compare_settings(
+        results.gather(jobs, folder), list(dict.fromkeys((j.setting, j.body) for j in jobs))
+    )
+    assert len(rows) == 2
+    assert [row["p_holm"] for row in rows] == statistics.holm([row["p"] for row in rows])
+    assert max(row["p_holm"] / row["p"] for row in rows) == pytest.approx(2)
+
+
+def test_the_page_tells_failures_and_escapes_what_it_shows(swept):
+    folder, jobs, found = swept
+    assert [one["job"] for one in found["failed"]] == [jobs[-1].name]
+    page = (folder.path / "report.html").read_text()
+    assert "5 of 6 runs examined, 1 failed" in page and "&lt;oom&gt;" in page and "<oom>" not in page
+    assert f"logs/{jobs[-1].name}.log" in page and page.count("<figure>") == 4
+    assert "median over 2–3 seeds; band: 50–75% interval" in page
+
+
+def test_an_ablation_is_labelled_and_never_passed(tmp_path):
+    folder, jobs = Folder(tmp_path), plan(spec(seeds=2, grid={}))
+    for job in jobs:
+        pretend_trained(folder, job, ablation="ablation: told where the mark is seen")
+        pretend_points(folder, job)
+        pretend_exam(folder, job, 0.97, eye="symbolic")
+        journal.write(folder, job.name, Entry("finished"))
+    write_results(jobs, folder)
+    (group,) = json.loads((tmp_path / "results.json").read_text())["groups"]
+    assert (
+        group["label"] == "ablation: told where the mark is seen" and group["verdict"]["status"] == "ablation"
+    )
+    page = (tmp_path / "report.html").read_text()
+    figures = page.split("<figcaption>")[1:]
+    assert figures and all(
+        "told where the mark is seen" in one.partition("</figcaption>")[0] for one in figures
+    )
+
+
+def test_nothing_examined_still_makes_a_page(tmp_path):
+    folder, jobs = Folder(tmp_path), plan(spec())
+    for job in jobs:
+        journal.write(folder, job.name, Entry("failed", 3, "train: exit 2"))
+    write_results(jobs, folder)
+    assert "none of 2 runs examined" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize(("n", "lowest", "held"), [(1, 0, 0.0), (2, 0, 0.5), (5, 0, 0.9375), (6, 0, 0.96875)])
+def test_few_seeds_give_their_range_and_say_what_it_is_worth(n, lowest, held):
+    found = median_interval(np.arange(n))
+    assert (found.low, found.high) == (lowest, n - 1) and found.confidence == pytest.approx(held)
+
+
+@pytest.mark.parametrize("n", [3, 8, 10, 20])
+def test_a_median_interval_holds_the_median_as_often_as_it_says(n):
+    """Every pattern of values below and above the true median 0 is equally likely: count the held ones."""
+    if n <= 10:
+        signs = np.array(list(itertools.product((-1.0, 1.0), repeat=n)))
+    else:
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], (2_000, n))
+    values = signs * np.arange(1, n + 1)
+    found = [median_interval(row) for row in values]
+    share = np.mean([one.low <= 0 <= one.high for one in found])
+    assert share == pytest.approx(found[0].confidence, abs=1e-9 if n <= 10 else 0.02)
+    assert n < 6 or found[0].confidence >= 0.95
+
+
+def test_curves_skip_points_without_the_indicator():
+    rows = pd.DataFrame({"episodes_lived": [0, 5, 5, 5], "removal_rate": [np.nan, 0.1, 0.3, 0.8]})
+    (point,) = curve(rows, "removal_rate")
+    assert (point["episodes"], point["median"], point["low"], point["high"], point["seeds"]) == (
+        5,
+        0.3,
+        0.1,
+        0.8,
+        3,
+    )
