@@ -8,6 +8,9 @@ from functools import lru_cache
 
 import pytest
 
+# numba and torch share OpenMP: threads that spin while they wait slow the other one down many times.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 # MuJoCo chooses its OpenGL when it is imported, so the choice must be made before any test module is.
 for _library, _backend in (("EGL", "egl"), ("OSMesa", "osmesa")):
     if find_library(_library):
