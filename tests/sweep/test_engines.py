@@ -12,7 +12,7 @@ import pytest
 
 from mirrormark.sweep import engine_ray
 from mirrormark.sweep.engine_processes import Processes, fitting
-from mirrormark.sweep.engine_ray import Ray, _fit_on_nodes
+from mirrormark.sweep.engine_ray import Ray, fit_on_nodes
 from mirrormark.sweep.spec import Resources
 from mirrormark.sweep.work import Work, environment
 
@@ -50,14 +50,14 @@ def test_more_than_there_is_is_one_sentence(resources, sentence):
 
 def test_on_a_cluster_a_run_must_fit_on_one_machine():
     nodes = [{"CPU": 4.0}, {"CPU": 8.0, "GPU": 2.0}, {}]
-    assert _fit_on_nodes(Resources(cpus=4), nodes, "auto") == 3
-    assert _fit_on_nodes(Resources(cpus=4, gpus=1), nodes, "auto") == 2
+    assert fit_on_nodes(Resources(cpus=4), nodes) == 3
+    assert fit_on_nodes(Resources(cpus=4, gpus=1), nodes) == 2
     with pytest.raises(ValueError, match="largest machine has 8"):
-        _fit_on_nodes(Resources(cpus=12), nodes, "auto")
+        fit_on_nodes(Resources(cpus=12), nodes)
 
 
 def test_slots_have_their_own_gpus(monkeypatch):
-    monkeypatch.setattr("mirrormark.sweep.engine_processes._gpus_here", lambda: 4)
+    monkeypatch.setattr("mirrormark.sweep.engine_processes.gpus_here", lambda: 4)
     monkeypatch.setattr(os, "cpu_count", lambda: 16)
 
     def seen(gpus: float) -> list[str]:
@@ -74,6 +74,12 @@ def test_without_ray_the_sentence_says_what_to_do(monkeypatch):
     monkeypatch.setattr(engine_ray, "installed", lambda: False)
     with pytest.raises(ValueError, match=r'pip install "mirrormark\[sweep\]", or use --engine processes'):
         Ray(Resources())
+
+
+def test_ray_too_says_what_there_is_not_before_it_starts():
+    with pytest.raises(ValueError, match=r"resources\.cpus is 4096, but this machine has"):
+        Ray(Resources(cpus=4096))
+    assert "ray" not in sys.modules or not sys.modules["ray"].is_initialized()
 
 
 def test_every_run_is_told_to_use_few_threads():

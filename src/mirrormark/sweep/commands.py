@@ -66,12 +66,20 @@ def sweep(
         return
     if address and engine == "processes":
         raise ValueError("--address is a Ray cluster's, but --engine is processes: leave one of them out.")
-    journal.claim(folder, described, jobs)
-    with journal.driver_of(folder):
-        entries = _run(jobs, folder, described, engine, address, console)
+    journal.check(folder, jobs)
+    if not all(journal.examined(folder, job.name) for job in jobs):
+        runner = _engine(
+            engine, described.resources, address
+        )  # refuses what does not fit: nothing is written yet
+        try:
+            journal.claim(folder, described, jobs)
+            with journal.driver_of(folder):
+                _run(jobs, folder, runner, described.resources.tries, console)
+        finally:
+            runner.close()
     path = write_results(jobs, folder)
     console.print(f"Report: {path}", highlight=False)
-    failed = [name for name, entry in entries.items() if entry.state == "failed"]
+    failed = [job.name for job in jobs if journal.read(folder, job.name).state == "failed"]
     if failed:
         raise ValueError(
             f"{len(failed)} of {len(jobs)} runs failed ({', '.join(failed[:3])}): see {folder.path}/logs."
@@ -84,26 +92,19 @@ def _engine(name: EngineName, resources: Resources, address: str | None) -> Engi
     return Processes(resources)
 
 
-def _run(
-    jobs: Sequence[Job], folder: Folder, spec: Spec, name: EngineName, address: str | None, console: Console
-) -> dict[str, Entry]:
+def _run(jobs: Sequence[Job], folder: Folder, engine: Engine, tries: int, console: Console) -> None:
     """Everything that is still to be done; Ctrl-C lets each run save first."""
-    if all(journal.examined(folder, job.name) for job in jobs):
-        return {job.name: journal.read(folder, job.name) for job in jobs}
-    engine = _engine(name, spec.resources, address)
-    console.print(
-        f"{len(jobs)} runs with {engine.name}, {engine.workers} at a time: {folder.path}", highlight=False
-    )
+    told = f"{len(jobs)} runs with {engine.name}, {engine.workers} at a time: {folder.path}"
+    console.print(told, highlight=False)
     before = signal.signal(signal.SIGTERM, _as_interrupt)
     try:
         with _Display(jobs, folder, engine, console) as display:
-            return drive(jobs, folder, engine, spec.resources.tries, display)
+            drive(jobs, folder, engine, tries, display)
     except KeyboardInterrupt:
         console.print("Stopping: each run finishes its lap and saves; the same command goes on from there.")
         engine.stop()
         sys.exit(130)
     finally:
-        engine.close()
         signal.signal(signal.SIGTERM, before)
 
 

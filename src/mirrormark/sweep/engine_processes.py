@@ -19,7 +19,7 @@ class Processes:
 
     def __init__(self, resources: Resources) -> None:
         self._gpus = resources.gpus
-        self.workers = fitting(resources, os.cpu_count() or 1, _gpus_here(), "this machine has")
+        self.workers = fitting(resources, os.cpu_count() or 1, gpus_here(), "this machine has")
         self._free = deque(range(self.workers))
         self._waiting: deque[Work] = deque()
         self._running: dict[int, tuple[Work, subprocess.Popen[bytes], float]] = {}
@@ -88,7 +88,7 @@ def fitting(resources: Resources, cpus: int, gpus: int, whose: str) -> int:
     return resources.workers or fit
 
 
-def _gpus_here() -> int:
-    import torch
+def gpus_here() -> int:
+    import torch  # here, because Ray's workers import this file and need none
 
     return torch.cuda.device_count()

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from mirrormark.sweep import work as works
-from mirrormark.sweep.engine_processes import fitting
+from mirrormark.sweep.engine_processes import fitting, gpus_here
 from mirrormark.sweep.spec import Resources
 from mirrormark.sweep.work import Ended, Work
 
@@ -37,40 +37,44 @@ class Ray:
             raise ValueError(
                 'Ray is not installed: pip install "mirrormark[sweep]", or use --engine processes.'
             )
-        for name, value in _QUIET.items():
-            os.environ.setdefault(name, value)
+        here = (os.cpu_count() or 1, gpus_here())
+        if address is None:
+            self.workers = fitting(resources, *here, "this machine has")  # before seconds go into Ray's start
+        os.environ.update({name: os.environ.get(name, value) for name, value in _QUIET.items()})
         import ray
 
         self._ray = ray
-        self._own = address is None
-        self._join(address)
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        try:
-            self.workers = _fit_on_nodes(resources, nodes, address)
-        except ValueError:
-            self.close()
-            raise
+        self._join(address, *here)
+        if address is not None:
+            try:
+                self.workers = fit_on_nodes(
+                    resources, [node["Resources"] for node in ray.nodes() if node["Alive"]]
+                )
+            except ValueError:
+                self.close()
+                raise
         self._limit = resources.workers
         options: dict[str, Any] = {"num_cpus": resources.cpus, "num_gpus": resources.gpus, "max_retries": 0}
         self._task = ray.remote(**options)(perform)
         self._waiting: list[Work] = []
         self._running: dict[Any, Work] = {}
 
-    def _join(self, address: str | None) -> None:
+    def _join(self, address: str | None, cpus: int, gpus: int) -> None:
         options: dict[str, Any] = {
             "logging_level": "ERROR",
             "log_to_driver": False,
             "configure_logging": False,
         }
         if address is None:
-            import torch
-
-            options |= {"num_cpus": os.cpu_count(), "num_gpus": torch.cuda.device_count()}
-            options |= {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
+            options |= {"num_cpus": cpus, "num_gpus": gpus, "object_store_memory": _STORE_BYTES}
+            options |= {"include_dashboard": False}
         try:
             self._ray.init(address=address or "local", **options)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            raise ValueError(f"--address {address}: no Ray cluster answers there ({error}).") from error
+            where = (
+                f"--address {address}: no Ray cluster answers there" if address else "Ray does not start here"
+            )
+            raise ValueError(f"{where} ({error}).") from error
 
     def submit(self, work: Work) -> None:
         self._waiting.append(work)
@@ -115,16 +119,13 @@ class Ray:
             self._running[self._task.remote(work)] = work
 
 
-def _fit_on_nodes(resources: Resources, nodes: list[dict[str, float]], address: str | None) -> int:
-    """Runs that fit on all machines together; a run must fit on one of them."""
-    sizes = [(int(node.get("CPU", 0)), int(node.get("GPU", 0))) for node in nodes]
-    if address is None:
-        return fitting(resources, *sizes[0], "this machine has")
-    free = Resources(resources.cpus, resources.gpus)
+def fit_on_nodes(resources: Resources, nodes: list[dict[str, float]]) -> int:
+    """Runs that fit on all machines of a cluster together; each must fit on one of them."""
+    one = Resources(resources.cpus, resources.gpus)
     fit, complaint = 0, "the cluster has no machine that lives."
-    for cpus, gpus in sorted(sizes):
+    for cpus, gpus in sorted((int(node.get("CPU", 0)), int(node.get("GPU", 0))) for node in nodes):
         try:
-            fit += fitting(free, cpus, gpus, "the cluster's largest machine has")
+            fit += fitting(one, cpus, gpus, "the cluster's largest machine has")
         except ValueError as error:
             complaint = str(error)
     if not fit:

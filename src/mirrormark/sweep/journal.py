@@ -55,28 +55,33 @@ def examined(folder: Folder, job: str) -> bool:
     return (folder.exam(job) / "provenance.json").exists()
 
 
-def claim(folder: Folder, spec: Spec, jobs: Sequence[Job]) -> None:
+def check(folder: Folder, jobs: Sequence[Job]) -> None:
     """The folder belongs to one sweep. More seeds, bodies or settings may join; no command may change."""
     path = folder.path
+    if not folder.plan.exists():
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise ValueError(f"{path} is taken: it is not empty and holds no sweep; choose another --out.")
+        return
     found = {job.name: told(job) for job in jobs}
-    if folder.plan.exists():
-        for name, before in load(folder)["jobs"].items():
-            if name not in found:
-                raise ValueError(
-                    f"{path} holds a sweep with the job {name}, which this spec lacks: choose another --out."
-                )
-            changed = list(differences(before, found[name]))
-            if changed:
-                raise ValueError(
-                    f"{path} holds another sweep ({name}: {changed[0]}): choose another --out, or give the"
-                    " same values."
-                )
-    elif path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise ValueError(
-            f"{path} is taken: it is not an empty folder and holds no sweep; choose another --out."
-        )
-    path.mkdir(parents=True, exist_ok=True)
-    write_json(folder.plan, {"schema": SCHEMA, "spec": to_json(spec), "jobs": found})
+    for name, before in load(folder)["jobs"].items():
+        if name not in found:
+            raise ValueError(
+                f"{path} holds a sweep with the job {name}, which this spec lacks: choose another --out."
+            )
+        changed = list(differences(before, found[name]))
+        if changed:
+            raise ValueError(
+                f"{path} holds another sweep ({name}: {changed[0]}): choose another --out, or give the same"
+                " values."
+            )
+
+
+def claim(folder: Folder, spec: Spec, jobs: Sequence[Job]) -> None:
+    """Write down what the folder is for, if it is free or already for that."""
+    check(folder, jobs)
+    folder.path.mkdir(parents=True, exist_ok=True)
+    about = {"schema": SCHEMA, "spec": to_json(spec), "jobs": {job.name: told(job) for job in jobs}}
+    write_json(folder.plan, about)
 
 
 def load(folder: Folder) -> dict[str, Any]:
