@@ -8,8 +8,7 @@ from functools import lru_cache
 
 import pytest
 
-# numba and torch share OpenMP: threads that spin while they wait slow the other one down many times.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+import mirrormark  # noqa: F401  (before torch and numba: it tells OpenMP's threads not to spin)
 
 # MuJoCo chooses its OpenGL when it is imported, so the choice must be made before any test module is.
 for _library, _backend in (("EGL", "egl"), ("OSMesa", "osmesa")):

@@ -4,7 +4,13 @@ Importing it registers the Gymnasium environments `mirrormark/Infant-v0`, `mirro
 ablations.
 """
 
-from mirrormark.world.registration import register_envs
+import os
+
+# numba and torch share OpenMP: threads that spin while they wait slow the other one down up to 25 times.
+# OpenMP reads this when it is loaded, so it must stand before both.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+from mirrormark.world.registration import register_envs  # noqa: E402
 
 __version__ = "0.1.0"
 

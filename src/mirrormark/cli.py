@@ -5,7 +5,6 @@ only when their command is called, so that `mirrormark --help` answers at once.
 """
 
 import importlib
-import os
 import sys
 
 import tyro
@@ -22,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "runs": ("mirrormark.sweep.commands:runs", "list runs and their state"),
     "exam": ("mirrormark.exam.commands:exam", "sit the mirror-mark exam with all its controls"),
+    "lab": ("mirrormark.show.lab.command:lab", "meet the body in the browser, live: stick a mark on it"),
     "report": ("mirrormark.show.commands:report", "write the report of an exam again from its tables"),
     "replay-nan": ("mirrormark.life.commands:replay_nan", "repeat a step that gave NaN, from its dump"),
     "bench world": ("mirrormark.world.bench:bench_world", "how fast the world runs here"),
@@ -39,8 +39,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 def main() -> None:
     """Entry point. A mistake in the input ends with one sentence, not a traceback."""
-    # numba and torch share OpenMP: threads that spin while they wait slow the other one down up to 25 times.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     arguments = sys.argv[1:]
     if arguments and arguments[0] == "--version":
         from mirrormark import __version__
