@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "train each codec for a while and compare what it sees",
     ),
     "bench learn": ("mirrormark.life.bench:bench_learn", "how fast one train step runs here"),
+    "bench sweep": ("mirrormark.sweep.bench:bench_sweep", "what a sweep costs beyond its commands"),
     "bench chance": (
         "mirrormark.exam.chance:bench_chance",
         "how often everyday movement and the oracle remove a mark",

@@ -1,5 +1,6 @@
 """The engines' own promises: limits, endings, and nothing that outlives its starter."""
 
+import json
 import os
 import signal
 import subprocess
@@ -127,3 +128,29 @@ def test_a_command_dies_with_its_starter(tmp_path):
     ):
         time.sleep(0.05)
     assert time.monotonic() < deadline
+
+
+def test_the_bench_times_bare_commands_and_the_sweep_with_the_same_clock(tmp_path, monkeypatch, capsys):
+    """Commands that take a known time: what is left over is the sweep's own."""
+    from mirrormark.sweep import bench, journal
+    from mirrormark.sweep.journal import Entry
+    from mirrormark.sweep.plan import Folder, plan
+    from mirrormark.sweep.spec import read
+
+    def call(words):
+        if words[0] != "sweep":
+            return 10.0
+        folder, spec = Folder(Path(words[3])), read(Path(words[1]))
+        journal.claim(folder, spec, plan(spec))
+        for job in plan(spec):
+            journal.write(folder, job.name, Entry("finished", seconds={"train": 12.0, "exam": 8.0}))
+        return 44.0 / spec.resources.workers
+
+    monkeypatch.setattr(bench, "_call", call)
+    out = tmp_path / "bench.json"
+    bench.bench_sweep(engines=("processes",), out=out)
+    said = capsys.readouterr().out
+    assert "2 runs as bare commands: 40.0 s" in said
+    assert "1 at a time: 44.0 s, 164 runs an hour; 4.0 s (10%) beyond its commands" in said
+    assert "2 at a time: 22.0 s, 327 runs an hour" in said
+    assert [row["commands_s"] for row in json.loads(out.read_text())["rows"]] == [40.0, 40.0]
