@@ -39,14 +39,16 @@ def test_instances_lie_where_mujoco_has_the_geoms(body: str):
     data = mujoco.MjData(model)
     data.qpos[:] = session.look().qpos
     mujoco.mj_kinematics(model, data)
-    balls = instances_of(model)["ball"]
-    pos, quat = balls.placed(session.worlds.xpos[0], session.worlds.xmat[0])
+    parts = instances_of(model)
+    scale = np.concatenate([parts[mesh].scale for mesh in ("ball", "bead")])
+    placed = [parts[mesh].placed(session.worlds.xpos[0], session.worlds.xmat[0]) for mesh in ("ball", "bead")]
+    pos, quat = (np.concatenate(part) for part in zip(*placed))
     drawn = [g for g in range(model.ngeom) if model.geom_type[g] == mujoco.mjtGeom.mjGEOM_ELLIPSOID]
     drawn = [g for g in drawn if model.geom_group[g] < 3]
     assert len(drawn) > 1
     for g in drawn:
         nearest = np.linalg.norm(pos - data.geom_xpos[g], axis=1) + 10 * np.abs(
-            balls.scale - model.geom_size[g]
+            scale - model.geom_size[g]
         ).sum(1)
         k = int(nearest.argmin())
         assert nearest[k] < 1e-9, model.geom(g).name

@@ -12,6 +12,9 @@ from mirrormark.world.eye_rays import BOX, CAPSULE, CYLINDER, SPHERE
 
 Floats = NDArray[np.float64]
 
+_BEAD_M = 0.022
+"""Up to this radius a ball is drawn coarse."""
+
 
 class Mesh(NamedTuple):
     """Triangles."""
@@ -37,14 +40,15 @@ class Instances(NamedTuple):
 
 
 def unit_meshes() -> dict[str, Mesh]:
-    """Radius or half side 1; a rod is an open tube, a drum has lids."""
-    ball = trimesh.creation.icosphere(subdivisions=4)
+    """Radius or half side 1; a bead is a coarse ball, a rod an open tube, a drum has lids."""
+    ball, bead = (trimesh.creation.icosphere(subdivisions=fineness) for fineness in (4, 2))
     box = trimesh.creation.box((2.0, 2.0, 2.0))
     # Every face of the box with corners of its own: shared ones would be shaded round.
     block = Mesh(box.vertices[box.faces].reshape(-1, 3), np.arange(36).reshape(12, 3))
-    tube, lid = _tube(48), _lid(48)
+    tube, lid = _tube(32), _lid(32)
     return {
         "ball": _typed(Mesh(ball.vertices, ball.faces)),
+        "bead": _typed(Mesh(bead.vertices, bead.faces)),
         "block": _typed(block),
         "rod": _typed(tube),
         "drum": _typed(_joined(tube, lid, Mesh(lid.vertices * (1, 1, -1), lid.faces[:, ::-1]))),
@@ -54,7 +58,7 @@ def unit_meshes() -> dict[str, Mesh]:
 def instances_of(model: mujoco.MjModel) -> dict[str, Instances]:
     """The drawn geoms of the body (not of the room, the mirror or the marks) by unit mesh."""
     geoms = geoms_of(model, 0)
-    parts: dict[str, list[tuple]] = {"ball": [], "block": [], "rod": [], "drum": []}
+    parts: dict[str, list[tuple]] = {"ball": [], "bead": [], "block": [], "rod": [], "drum": []}
     for g in range(len(geoms.id)):
         if geoms.body[g] > 0:
             for mesh, offset, scale in _pieces(geoms, g):
@@ -77,15 +81,20 @@ def _pieces(geoms: Geoms, g: int) -> list[tuple[str, tuple[float, float, float],
     """Unit mesh, offset and scale; a capsule is a rod between two balls."""
     kind, (x, y, z) = geoms.kind[g], geoms.size[g]
     if kind == SPHERE:
-        return [("ball", (0, 0, 0), (x, y, z))]
+        return [(_ball(max(x, y, z)), (0, 0, 0), (x, y, z))]
     if kind == CAPSULE:
-        ends = [("ball", (0, 0, sign * y), (x, x, x)) for sign in (-1, 1)]
+        ends = [(_ball(x), (0, 0, sign * y), (x, x, x)) for sign in (-1, 1)]
         return [("rod", (0, 0, 0), (x, x, y)), *ends]
     if kind == CYLINDER:
         return [("drum", (0, 0, 0), (x, y, z))]
     if kind == BOX:
         return [("block", (0, 0, 0), (x, y, z))]
     raise ValueError("a body with a plane cannot be shown in the lab: build it from other primitives.")
+
+
+def _ball(radius_m: float) -> str:
+    """Small ones are coarse: software that draws for a machine without a GPU counts triangles."""
+    return "ball" if radius_m > _BEAD_M else "bead"
 
 
 def quat_of(mat: Floats) -> Floats:

@@ -9,7 +9,7 @@ from mirrormark.show.lab.glass import LookingGlass, in_front
 from mirrormark.show.lab.session import Look, Session
 from mirrormark.show.lab.shapes import Instances, instances_of, quat_of, unit_meshes
 from mirrormark.world.mark import HALF_THICKNESS_M
-from mirrormark.world.mirror import CLOTH
+from mirrormark.world.mirror import CLOTH, MirrorKind
 from mirrormark.world.scene import Scene
 
 VIEW_FROM_M, VIEW_AT_M, VIEW_FOV_RAD = (-0.42, -0.22, 0.40), (0.14, -0.02, 0.05), 0.80
@@ -22,7 +22,7 @@ class Stage:
     def __init__(self, server: viser.ViserServer, session: Session) -> None:
         self.server, self.session = server, session
         self._meshes = unit_meshes()
-        self._place = -1
+        self._place, self._shown = -1, None
         self._panes: dict[int, _ViewersPane] = {}
         self._set_light()
         server.initial_camera.position, server.initial_camera.look_at = VIEW_FROM_M, VIEW_AT_M
@@ -34,14 +34,20 @@ class Stage:
         scene.world_axes.visible = False
         scene.configure_default_lights(False)
         scene.configure_environment_map(None)
-        scene.add_light_ambient("/light/all", intensity=1.9)
+        scene.add_light_ambient("/light/all", intensity=1.65)
         scene.add_light_directional("/light/key", intensity=0.7, position=(0.55, 0.25, 0.75))
-        scene.add_light_directional("/light/behind", intensity=1.0, position=(-0.6, -0.5, 0.9))
+        scene.add_light_directional("/light/behind", intensity=0.85, position=(-0.6, -0.5, 0.9))
 
     def show(self, look: Look) -> None:
-        """Move everything to where it is now."""
+        """Move everything to where it is now; what has not changed since the last time is not sent again."""
         with self.session.lock:
             scene, mirror, mark = self.session.worlds.scene, self.session.mirror, self.session.worlds.mark
+        if look.moment is not self._shown:
+            self._shown = look.moment
+            self._move(scene, look, mirror.kind, mark.rgb)
+        self._show_reflections(scene, look, mirror.reflects)
+
+    def _move(self, scene: Scene, look: Look, kind: MirrorKind, rgb: tuple[float, float, float]) -> None:
         with self.server.atomic():
             if look.place != self._place:
                 self._build(scene, look)
@@ -51,10 +57,9 @@ class Stage:
                     part.astype(np.float32) for part in instances.placed(xpos, xmat)
                 )
             for part in self._frame:
-                part.visible = mirror.kind != "absent"
-            self._cloth.visible = mirror.kind == "covered"
-            self._show_mark(look, mark.rgb)
-        self._show_reflections(scene, look, mirror.reflects)
+                part.visible = kind != "absent"
+            self._cloth.visible = kind == "covered"
+            self._show_mark(look, rgb)
 
     def _show_mark(self, look: Look, rgb: tuple[float, float, float]) -> None:
         self._mark.visible = look.mark_on
@@ -170,7 +175,7 @@ class _ViewersPane:
     def forget(self) -> None:
         """The mirror has moved: make everything anew."""
         self._glass: LookingGlass | None = None
-        self._viewer: Any = None
+        self._viewer = self._shown = None
         if self._image is not None:
             self._image.remove()
             self._image = None
@@ -178,8 +183,10 @@ class _ViewersPane:
     def show(self, scene: Scene, look: Look, reflects: bool) -> None:
         viewer = np.asarray(self._client.camera.position, float)
         visible = reflects and in_front(scene.pane, viewer)
-        if visible:
-            if self._glass is None or not np.array_equal(viewer, self._viewer):
+        moved = self._viewer is None or not np.array_equal(viewer, self._viewer)
+        if visible and (moved or look.moment is not self._shown):
+            self._shown = look.moment
+            if self._glass is None or moved:
                 self._glass, self._viewer = LookingGlass(scene, viewer), viewer
             picture = self._glass.picture(look.moment)
             if self._image is None:
