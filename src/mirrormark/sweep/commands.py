@@ -1,5 +1,6 @@
 """`mirrormark sweep` and `mirrormark runs`."""
 
+import contextlib
 import signal
 import sys
 import time
@@ -52,12 +53,15 @@ def sweep(
         engine: Ray, plain processes, or auto: Ray where it is installed.
         address: An existing Ray cluster whose machines share the folder; None: Ray on this machine.
         dry_run: Only tell what would run, how long it takes and how much disk it needs.
-        commands: Only print the commands, one line a run, for another scheduler.
+        commands: Only claim the folder and print the commands, one line a run, for another scheduler.
         calibrate_s: With --dry-run and no run in the folder yet: try the first run this long; 0: do not.
     """
     described = read(spec)
     jobs, folder = plan(described), Folder(out.resolve())
     if commands:
+        journal.claim(
+            folder, described, jobs
+        )  # so that `mirrormark runs` knows what the other scheduler does
         print("\n".join(plans.commands(jobs, folder)))
         return
     console = Console(width=None if sys.stdout.isatty() else _WIDE)
@@ -68,9 +72,8 @@ def sweep(
         raise ValueError("--address is a Ray cluster's, but --engine is processes: leave one of them out.")
     journal.check(folder, jobs)
     if not all(journal.examined(folder, job.name) for job in jobs):
-        runner = _engine(
-            engine, described.resources, address
-        )  # refuses what does not fit: nothing is written yet
+        # The engine comes first: it refuses what does not fit, and then nothing should have been written.
+        runner = _engine(engine, described.resources, address)
         try:
             journal.claim(folder, described, jobs)
             with journal.driver_of(folder):
@@ -102,7 +105,8 @@ def _run(jobs: Sequence[Job], folder: Folder, engine: Engine, tries: int, consol
             drive(jobs, folder, engine, tries, display)
     except KeyboardInterrupt:
         console.print("Stopping: each run finishes its lap and saves; the same command goes on from there.")
-        engine.stop()
+        with contextlib.suppress(KeyboardInterrupt):  # once more: they are killed where they stand
+            engine.stop()
         sys.exit(130)
     finally:
         signal.signal(signal.SIGTERM, before)
