@@ -38,7 +38,7 @@ def literal(text: str):
 
 @torch.no_grad()
 def details(mind, pairs) -> dict[str, float]:
-    """Where G comes from: posture tokens or vision tokens, with and without the mark; how many tokens it changes."""
+    """Where G comes from, posture or vision tokens, with and without the mark; how many tokens it changes."""
     shown, hidden = (encode(mind, side, sample=False) for side in (pairs.with_mark, pairs.without_mark))
     angles = mind.codec.tokens["proprioception"].stop
     cost = {

@@ -1,7 +1,7 @@
 """mirrormark: an infant, a mirror and a mark.
 
-Importing it registers the Gymnasium environments `mirrormark/Infant-v0`, `mirrormark/Arm-v0` and their symbolic
-ablations.
+Importing it registers the Gymnasium environments `mirrormark/Infant-v0`, `mirrormark/Arm-v0` and their
+symbolic ablations.
 """
 
 import os
@@ -10,7 +10,7 @@ import os
 # OpenMP reads this when it is loaded, so it must stand before both.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from mirrormark.world.registration import register_envs  # noqa: E402
+from mirrormark.world.registration import register_envs
 
 __version__ = "0.1.0"
 

@@ -37,7 +37,9 @@ def demo(out: Path = Path("demo"), body: str = "infant", seed: int = 3, control_
     iio.imwrite(film, np.stack(frames), fps=20, codec="libx264", macro_block_size=8)
     iio.imwrite(sheet, contact_sheet(frames))
     tone = worlds.scene.tone
-    print(f"The {body} (tone: {tone}) moved at random for {control_steps / 20:.0f} s; nothing is learned yet here.")
+    print(
+        f"The {body} (tone: {tone}) moved at random for {control_steps / 20:.0f} s; nothing is learned here."
+    )
     print(f"Its mark {'came off by chance' if info['mark_removed'][0] else 'stayed on'}.")
     print(f"film:          {film.resolve()}")
     print(f"contact sheet: {sheet.resolve()}")
@@ -55,5 +57,5 @@ def contact_sheet(frames: list[np.ndarray]) -> np.ndarray:
     """Evenly spaced frames at half size, in rows."""
     count = SHEET_COLUMNS * SHEET_ROWS
     chosen = [frames[i][::2, ::2] for i in np.linspace(0, len(frames) - 1, count).round().astype(int)]
-    rows = [np.concatenate(chosen[r * SHEET_COLUMNS : (r + 1) * SHEET_COLUMNS], axis=1) for r in range(SHEET_ROWS)]
-    return np.concatenate(rows, axis=0)
+    rows = [chosen[start : start + SHEET_COLUMNS] for start in range(0, count, SHEET_COLUMNS)]
+    return np.concatenate([np.concatenate(row, axis=1) for row in rows], axis=0)

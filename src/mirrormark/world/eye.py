@@ -98,16 +98,19 @@ class Eye:
         marks: Marks,
         noise_key: NDArray[np.uint64],
         noise_amplitude: int = NOISE,
+        biased_noise: bool = False,
     ) -> Any:
         """Colours, uint8 (N, H, W, 3), with noise that depends on key, pixel and channel alone.
 
+        biased_noise: from -amplitude to amplitude - 1, as in the public code (D17).
         CPU: a fresh NumPy array. CUDA: a device array that the call after the next one overwrites.
         """
         now = self._now(xpos, xmat, mirror_xpos, mirror_xmat, panes, marks, noise_key)
         if self._cuda is not None:
-            return self._cuda.see(now, noise_amplitude)
+            return self._cuda.see(now, noise_amplitude, biased_noise)
         image = np.empty((len(xpos), self.height, self.width, 3), np.uint8)
-        eye_cpu.see(self._static, now, noise_amplitude, image, np.empty((0, 0, 0), np.int16))
+        no_labels = np.empty((0, 0, 0), np.int16)
+        eye_cpu.see(self._static, now, noise_amplitude, biased_noise, image, no_labels)
         return image
 
     def look(
@@ -121,7 +124,7 @@ class Eye:
         if self._cuda is not None:
             return self._cuda.look(now)
         labels = np.empty((len(xpos), self.height, self.width), np.int16)
-        eye_cpu.see(self._static, now, 0, np.empty((0, 0, 0, 0), np.uint8), labels)
+        eye_cpu.see(self._static, now, 0, False, np.empty((0, 0, 0, 0), np.uint8), labels)
         return labels
 
     def mark_cell(

@@ -89,7 +89,7 @@ def _row(kinds, records, bounds, columns, v, y, first, last, near, depth, seen):
 
 
 @scalar
-def _look(static, now, w, first_row, last_row, amplitude, image, labels):
+def _look(static, now, w, first_row, last_row, amplitude, biased, image, labels):
     """Draw some rows of one world's view into `image` and `labels`; an empty array is left alone."""
     geoms, width = static.kind.shape[0], static.columns.shape[0]
     kinds = np.empty(geoms + 2, np.int32)
@@ -128,7 +128,7 @@ def _look(static, now, w, first_row, last_row, amplitude, image, labels):
                 if g >= 0:
                     t = depth[view, x]
                     rgb = shade(kinds[g], records[view, g], columns[x], v, t, static.ambient, static.diffuse)
-                paint(image[w, y, x], rgb[0], rgb[1], rgb[2], key, y * width + x, amplitude)
+                paint(image[w, y, x], rgb[0], rgb[1], rgb[2], key, y * width + x, amplitude, biased)
 
 
 def _compiled():
@@ -138,19 +138,19 @@ def _compiled():
     sources = zlib.crc32(b"".join(file.read_bytes() for file in files))
 
     @numba.njit(cache=True, parallel=True, error_model="numpy")
-    def parallel(static, now, bands, amplitude, image, labels):
+    def parallel(static, now, bands, amplitude, biased, image, labels):
         """Every world, each cut into `bands` bands of rows."""
         height = static.rows.shape[0] + 0 * sources
         for item in numba.prange(now.xpos.shape[0] * bands):
             w, band = item // bands, item % bands
             first, last = height * band // bands, height * (band + 1) // bands
-            _look(static, now, w, first, last, amplitude, image, labels)
+            _look(static, now, w, first, last, amplitude, biased, image, labels)
 
     @numba.njit(cache=True, error_model="numpy")
-    def serial(static, now, amplitude, image, labels):
+    def serial(static, now, amplitude, biased, image, labels):
         """The same without threads: nothing to start, and safe in a forked process."""
         for w in range(now.xpos.shape[0]):
-            _look(static, now, w, 0 * sources, static.rows.shape[0], amplitude, image, labels)
+            _look(static, now, w, 0 * sources, static.rows.shape[0], amplitude, biased, image, labels)
 
     return parallel, serial
 
@@ -158,12 +158,12 @@ def _compiled():
 _parallel, _serial = _compiled()
 
 
-def see(static, now, amplitude: int, image, labels) -> None:
+def see(static, now, amplitude: int, biased: bool, image, labels) -> None:
     """Fill `image` (N, H, W, 3) uint8 and `labels` (N, H, W) int16; an array without worlds is left alone."""
     threads = numba.get_num_threads()
     worlds = now.xpos.shape[0]
     if threads == 1 or (worlds == 1 and static.rows.shape[0] <= 64):
-        _serial(static, now, amplitude, image, labels)
+        _serial(static, now, amplitude, int(biased), image, labels)
     else:
         bands = 1 if worlds >= threads else -(-threads // worlds)
-        _parallel(static, now, bands, amplitude, image, labels)
+        _parallel(static, now, bands, amplitude, int(biased), image, labels)

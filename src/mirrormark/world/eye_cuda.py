@@ -90,6 +90,7 @@ def look_kernel(
     pane_kind,
     keys,
     amplitude,
+    biased,
     image,
     labels,
     draw,
@@ -107,7 +108,8 @@ def look_kernel(
         rgb = (sky[0], sky[1], sky[2])
         if g >= 0:
             rgb = shade(kinds[g], records[w, view, g], u, v, t, ambient, diffuse)
-        paint(image[w, y, x], rgb[0], rgb[1], rgb[2], mix(keys[w]), y * columns.shape[0] + x, amplitude)
+        spot = y * columns.shape[0] + x
+        paint(image[w, y, x], rgb[0], rgb[1], rgb[2], mix(keys[w]), spot, amplitude, biased)
     else:
         label = NOTHING if g < 0 else (g if g < geoms else (MARK if g == geoms else PLATE))
         labels[w, y, x] = label + view * MIRRORED
@@ -132,18 +134,18 @@ class CudaEye:
         self._worlds = 0
         self._turn = 0
 
-    def see(self, now: Now, amplitude: int) -> Any:
+    def see(self, now: Now, amplitude: int, biased: bool) -> Any:
         """Two images take turns, so that one may be read while the next is drawn."""
         self._upload(now)
         self._turn = 1 - self._turn
-        self._look(self._images[self._turn], self._no_labels, amplitude, True)
+        self._look(self._images[self._turn], self._no_labels, amplitude, biased, True)
         return self._images[self._turn]
 
     def look(self, now: Now) -> NDArray[np.int16]:
         self._upload(now)
         s = self._static
         labels = cuda.device_array((len(now.xpos), s.rows.shape[0], s.columns.shape[0]), np.int16)
-        self._look(self._images[0], labels, 0, False)
+        self._look(self._images[0], labels, 0, False, False)
         return labels.copy_to_host()
 
     def _allocate(self, now: Now) -> None:
@@ -166,7 +168,7 @@ class CudaEye:
             staged[:] = field
         self._there.copy_to_device(self._here)
 
-    def _look(self, image: Any, labels: Any, amplitude: int, draw: bool) -> None:
+    def _look(self, image: Any, labels: Any, amplitude: int, biased: bool, draw: bool) -> None:
         s, now = self._static, self._now
         n, primitives = len(now.xpos), len(self._kinds)
         blocks = -(-n * 2 * primitives // PLACE_BLOCK)
@@ -185,6 +187,7 @@ class CudaEye:
             now.pane_kind,
             now.noise_key,
             amplitude,
+            int(biased),
             image,
             labels,
             draw,

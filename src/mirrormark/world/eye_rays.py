@@ -168,18 +168,22 @@ def mix(x):
 
 
 @scalar
-def noise(bits, amplitude):
-    """A whole number in -amplitude..amplitude from 21 bits; the lowest flips the sign: exactly symmetric."""
-    size = np.int64(((bits >> BIT) & FIELD) * np.uint64(2 * amplitude + 1) >> S20) - amplitude
-    return -size if bits & BIT else size
+def noise(bits, amplitude, biased):
+    """A whole number in -amplitude..amplitude from 21 bits; the lowest flips the sign: exactly symmetric.
+
+    Biased (0 or 1): in -amplitude..amplitude - 1, without the flip (the public code's, D17).
+    """
+    values = np.uint64(2 * amplitude + 1 - biased)
+    size = np.int64(((bits >> BIT) & FIELD) * values >> S20) - amplitude
+    return -size if bits & BIT and not biased else size
 
 
 @scalar
-def paint(pixel, red, green, blue, key, place_in_image, amplitude):
+def paint(pixel, red, green, blue, key, place_in_image, amplitude, biased):
     """Write one pixel with its noise: a function of key, place and channel alone."""
     bits = mix(key + np.uint64(place_in_image) * GOLDEN)
     for channel in range(3):
         value = np.int64((red if channel == 0 else (green if channel == 1 else blue)) * BYTE + HALF)
-        value += noise(bits, amplitude)
+        value += noise(bits, amplitude, biased)
         pixel[channel] = np.uint8(max(0, min(255, value)))
         bits >>= S21

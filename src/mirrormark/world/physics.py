@@ -41,7 +41,7 @@ class Physics:
         states, _ = self._rollout.rollout(
             self.scene.model, self._data, state, np.repeat(control, sim_steps, axis=1), skip_checks=False
         )
-        return states
+        return np.asarray(states, np.float64)
 
     def qpos(self, state: Floats) -> Floats:
         return np.ascontiguousarray(state[..., self._qpos])
@@ -54,7 +54,7 @@ class Physics:
 
         MuJoCo answers bad numbers by starting over, which shows as a clock that stands still or runs back.
         """
-        finite = np.isfinite(states).all(axis=(1, 2))
+        finite = np.asarray(np.isfinite(states).all(axis=(1, 2)))
         calm = np.abs(np.where(finite[:, None, None], states[..., self._qvel], 0.0)).max(axis=(1, 2))
         clock = states[:, :, 0]
         ticking = (np.diff(clock, axis=1) > 0).all(axis=1) & (clock[:, 0] > 0)

@@ -14,25 +14,23 @@ class Reflection:
         self._delay = delay_control_steps
         self._length = int(delay_control_steps.max()) + 1
         self._worlds = np.arange(len(delay_control_steps))
-        self._xpos = self._xmat = self._shown = None
+        self._past: list[NDArray] = []  # poses and mark, each (length, n, ...): a ring over time
 
     def record(self, xpos: Floats, xmat: Floats, shown: Bools, t: NDArray[np.int64]) -> None:
         """Remember the poses and whether the mark is on, at control step t (n,) of each world."""
         if self._length == 1:
             self._now = (xpos, xmat, shown)
             return
-        if self._xpos is None:
-            self._xpos = np.zeros((self._length, *xpos.shape))
-            self._xmat = np.zeros((self._length, *xmat.shape))
-            self._shown = np.zeros((self._length, *shown.shape), np.bool_)
-        slot = t % self._length
-        self._xpos[slot, self._worlds] = xpos
-        self._xmat[slot, self._worlds] = xmat
-        self._shown[slot, self._worlds] = shown
+        now = (xpos, xmat, shown)
+        if not self._past:
+            self._past = [np.zeros((self._length, *part.shape), part.dtype) for part in now]
+        for kept, part in zip(self._past, now):
+            kept[t % self._length, self._worlds] = part
 
     def at(self, t: NDArray[np.int64]) -> tuple[Floats, Floats, Bools]:
         """The poses and the mark that the mirrors show at control step t (n,)."""
-        if self._length == 1:
+        if not self._past:
             return self._now
         slot = np.maximum(t - self._delay, 0) % self._length
-        return self._xpos[slot, self._worlds], self._xmat[slot, self._worlds], self._shown[slot, self._worlds]
+        xpos, xmat, shown = self._past
+        return xpos[slot, self._worlds], xmat[slot, self._worlds], shown[slot, self._worlds]

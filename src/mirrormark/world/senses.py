@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from mirrormark.world.eye import MARK, MIRRORED, NO_CELL, Camera, Eye, Marks, Panes
 from mirrormark.world.scene import Scene
+
+Device = Literal["cpu", "cuda"]
 
 ABLATION = "ablation: told where the mark is seen"
 """What every output of the symbolic eye must say."""
@@ -27,6 +29,14 @@ class Moment(NamedTuple):
     marks: Marks
     noise_key: NDArray[np.uint64]  # (N,)
 
+    def only(self, world: int) -> "Moment":
+        """One world's moment, as N = 1."""
+        one = slice(world, world + 1)
+        panes = Panes._make(field[one] for field in self.panes)
+        marks = Marks._make(field[one] for field in self.marks)
+        kept = {name: getattr(self, name)[one] for name in self._fields if name not in ("panes", "marks")}
+        return Moment(panes=panes, marks=marks, **kept)
+
     def labels(self, eye: Eye) -> NDArray[np.int16]:
         """What each pixel of an eye shows (N, H, W)."""
         return eye.look(self.xpos, self.xmat, self.mirror_xpos, self.mirror_xmat, self.panes, self.marks)
@@ -42,7 +52,7 @@ class Sense(ABC):
     name: str
 
     @abstractmethod
-    def attach(self, scene: Scene, device: str) -> None:
+    def attach(self, scene: Scene, device: Device) -> None:
         """Prepare for a scene, once."""
 
     @abstractmethod
@@ -59,11 +69,13 @@ class Vision(Sense):
 
     name = "vision"
 
-    def __init__(self, width: int = 64, height: int = 64, noise: int = 2) -> None:
+    def __init__(
+        self, width: int = 64, height: int = 64, noise: int = 2, biased_noise: bool = False
+    ) -> None:
         self.width, self.height = width, height
-        self.noise = noise  # symmetric {-2..2} (D17)
+        self.noise, self.biased_noise = noise, biased_noise  # {-2..2}; biased: {-2..1} (D17)
 
-    def attach(self, scene: Scene, device: str) -> None:
+    def attach(self, scene: Scene, device: Device) -> None:
         self.eye = own_eye(scene, self.width, self.height, device)
 
     def space(self) -> spaces.Space:
@@ -79,6 +91,7 @@ class Vision(Sense):
             moment.marks,
             moment.noise_key,
             self.noise,
+            self.biased_noise,
         )
 
 
@@ -87,7 +100,7 @@ class Proprioception(Sense):
 
     name = "proprioception"
 
-    def attach(self, scene: Scene, device: str) -> None:
+    def attach(self, scene: Scene, device: Device) -> None:
         self._adr = scene.qpos_adr
         self._low, self._high = scene.range_rad[:, 0], scene.range_rad[:, 1]
 
@@ -108,7 +121,7 @@ class SymbolicEye(Sense):
 
     name = "cell"
 
-    def attach(self, scene: Scene, device: str) -> None:
+    def attach(self, scene: Scene, device: Device) -> None:
         self.eye = own_eye(scene, 64, 64, "cpu")
 
     def space(self) -> spaces.Space:
@@ -138,7 +151,7 @@ def make_senses(wanted: Sequence[str | Sense]) -> list[Sense]:
     return senses
 
 
-def own_eye(scene: Scene, width: int, height: int, device: str) -> Eye:
+def own_eye(scene: Scene, width: int, height: int, device: Device) -> Eye:
     """The body's own eye at a given resolution."""
     camera = Camera(scene.eye_body_id, scene.eye_pos_m, scene.eye_mat, scene.eye_fovy_rad)
     return Eye(scene.model, camera, width=width, height=height, device=device)

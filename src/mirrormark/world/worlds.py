@@ -16,7 +16,7 @@ from mirrormark.world.mirror import MirrorConfig
 from mirrormark.world.physics import Physics
 from mirrormark.world.reflection import Reflection
 from mirrormark.world.scene import build
-from mirrormark.world.senses import DEFAULT_SENSES, Moment, Sense, make_senses, own_eye
+from mirrormark.world.senses import DEFAULT_SENSES, Device, Moment, Sense, make_senses, own_eye
 from mirrormark.world.streams import MARK, POSTURE, YOKED, noise_keys, stream
 
 ACTION_REPEAT_SIM_STEPS = 5
@@ -51,7 +51,7 @@ class Worlds:
         tone: str | None = None,
         tone_scale: float = 1.0,
         senses: Sequence[str | Sense] = DEFAULT_SENSES,
-        device: str = "cpu",
+        device: Device = "cpu",
         autoreset: bool = False,
         threads: int | None = None,
         measure_view: bool = False,
@@ -152,7 +152,7 @@ class Worlds:
         """Reset posture by one random torque held for a second (D14), and draw fresh sites."""
         index = np.flatnonzero(chosen)
         torque = np.empty((len(index), self.actions), np.float32)
-        for k, i in enumerate(index):
+        for k, i in enumerate(index.tolist()):
             seed, episode = self._seed[i], self._episode[i]
             torque[k] = stream(seed, episode, POSTURE).uniform(-1.0, 1.0, self.actions)
             self.patch.put(i, draw_site(self.scene, self.mark, stream(seed, episode, MARK)))
@@ -266,18 +266,18 @@ class Worlds:
         """A third person's picture (height, width, 3) of one world, by the same ray-caster: no OpenGL."""
         if not self._begun:
             raise ValueError("render came before reset; call reset first.")
-        moment, one = self.moment(), slice(world, world + 1)
+        moment, model = self.moment().only(world), self.scene.model
         return eyes.render(
-            self.scene.model,
-            eyes.camera_of(self.scene.model, camera),
-            moment.xpos[one],
-            moment.xmat[one],
-            eyes.Panes(*(field[one] for field in moment.panes)),
-            eyes.Marks(*(field[one] for field in moment.marks)),
+            model,
+            eyes.camera_of(model, camera),
+            moment.xpos,
+            moment.xmat,
+            moment.panes,
+            moment.marks,
             width,
             height,
-            mirror_xpos=moment.mirror_xpos[one],
-            mirror_xmat=moment.mirror_xmat[one],
+            mirror_xpos=moment.mirror_xpos,
+            mirror_xmat=moment.mirror_xmat,
         )[0]
 
 
