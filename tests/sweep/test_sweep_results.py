@@ -5,6 +5,7 @@ import json
 import sys
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -20,6 +21,7 @@ from mirrormark.exam.results import SCHEMA, dump
 from mirrormark.sweep import journal, results
 from mirrormark.sweep.commands import write_results
 from mirrormark.sweep.curves import curve, median_interval
+from mirrormark.sweep.figures import learning
 from mirrormark.sweep.journal import Entry
 from mirrormark.sweep.plan import Folder, plan
 
@@ -201,3 +203,13 @@ def test_curves_skip_points_without_the_indicator():
         0.8,
         3,
     )
+
+
+def test_a_curves_name_stands_at_its_end():
+    points = [{"episodes": e, "median": m, "low": m, "high": m} for e, m in ((0, 0.1), (5, 0.3))]
+    group = {"setting": "a", "body": "infant", "curves": {"removal_rate": points}}
+    figure = learning([group], "removal_rate")
+    assert figure is not None
+    (label,) = figure.axes[0].texts
+    assert label.get_text() == "a, infant" and label.xy[1] == pytest.approx(0.3)  # type: ignore[attr-defined]
+    plt.close(figure)

@@ -54,11 +54,11 @@ def learning(groups: list[dict[str, Any]], indicator: str) -> Figure | None:
         return None
     figure, (axes,) = style.new(6.4, 3.2)
     ends = [_line(axes, group, indicator, colour) for group, colour in zip(rows, colours(len(rows)))]
-    _labels(axes, ends)
     axes.set(xlabel="episodes lived", ylabel=TITLES[indicator])
+    axes.margins(x=0.02)
     if indicator == "removal_rate":
         style.percent_axis(axes, "y")
-    axes.margins(x=0.02)
+    _labels(axes, ends)  # last: they stand where the axis' final scale puts the lines' ends
     return figure
 
 

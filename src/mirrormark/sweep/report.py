@@ -4,6 +4,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from mirrormark.exam import conditions
 from mirrormark.show import style
 from mirrormark.show.page import page
 from mirrormark.sweep import figures
@@ -106,7 +107,7 @@ def _comparisons(found: list[dict[str, Any]]) -> str:
 
 def _controls(group: dict[str, Any]) -> str:
     rows = "".join(
-        f"<tr><td>minus {escape(c['control'])}</td><td class='n'>{100 * c['difference']:+.0f}</td>"
+        f"<tr><td>minus {escape(conditions.title(c['control']))}</td><td class='n'>{100 * c['difference']:+.0f}</td>"
         f"<td class='n'>{_range(*c['interval'])}</td><td class='n'>{_p(c['p_holm'])}</td>"
         f"<td class='n'>{c['n']}</td></tr>"
         for c in group["controls"]
