@@ -107,7 +107,8 @@ def _comparisons(found: list[dict[str, Any]]) -> str:
 
 def _controls(group: dict[str, Any]) -> str:
     rows = "".join(
-        f"<tr><td>minus {escape(conditions.title(c['control']))}</td><td class='n'>{100 * c['difference']:+.0f}</td>"
+        f"<tr><td>minus {escape(conditions.title(c['control']))}</td>"
+        f"<td class='n'>{100 * c['difference']:+.0f}</td>"
         f"<td class='n'>{_range(*c['interval'])}</td><td class='n'>{_p(c['p_holm'])}</td>"
         f"<td class='n'>{c['n']}</td></tr>"
         for c in group["controls"]
