@@ -207,6 +207,16 @@ def test_noise_is_reproducible_symmetric_and_its_own():
     assert eye.see(*worlds, two).dtype == np.uint8
 
 
+def test_biased_noise_is_the_public_codes():
+    """D17: {-2..1}, so that frames are darker by half a level on average."""
+    scene, worlds = random_worlds("infant", 2)
+    eye, two = own_eye(scene), np.array([7, 8], np.uint64)
+    clean = eye.see(*worlds, two, 0).astype(int)
+    added = (eye.see(*worlds, two, 2, True) - clean)[(clean >= 2) & (clean <= 253)]
+    share = np.bincount(added + 2, minlength=5) / len(added)
+    assert np.all(np.abs(share[:4] - 0.25) < 0.015) and share[4] == 0
+
+
 def test_a_third_person_sees_the_mirror_too():
     scene, worlds = random_worlds("infant", 1)
     camera = camera_at((-0.40, -0.20, 0.34), (0.24, 0.0, 0.05), 0.7)

@@ -18,7 +18,9 @@ eye = own_eye(scene, 16, 12, device="cuda")
 image = eye.see(*worlds, np.array([3, 4], np.uint64))
 again = eye.see(*worlds, np.array([3, 4], np.uint64), 0)
 assert image is not again
-np.savez(sys.argv[1], image=image.copy_to_host(), clean=again.copy_to_host(), labels=eye.look(*worlds))
+both = {"image": image.copy_to_host(), "clean": again.copy_to_host()}
+biased = eye.see(*worlds, np.array([3, 4], np.uint64), 2, True).copy_to_host()
+np.savez(sys.argv[1], **both, biased=biased, labels=eye.look(*worlds))
 """
 
 
@@ -35,6 +37,8 @@ def test_simulated_cuda_equals_cpu(tmp_path):
     assert np.array_equal(seen["labels"], eye.look(*worlds))
     assert np.array_equal(seen["image"], eye.see(*worlds, keys))
     assert np.array_equal(seen["clean"], eye.see(*worlds, keys, 0))
+    assert np.array_equal(seen["biased"], eye.see(*worlds, keys, 2, True))
+    assert not np.array_equal(seen["biased"], seen["image"])
 
 
 @pytest.mark.gpu
@@ -45,4 +49,6 @@ def test_gpu_equals_cpu_but_for_rounding(name):
     ours, theirs = own_eye(scene), own_eye(scene, device="cuda")
     image = theirs.see(*worlds, keys).copy_to_host().astype(int)
     assert (np.abs(image - ours.see(*worlds, keys)) > 1).mean() < 0.001
+    biased = theirs.see(*worlds, keys, 2, True).copy_to_host().astype(int)
+    assert (np.abs(biased - ours.see(*worlds, keys, 2, True)) > 1).mean() < 0.001
     assert (theirs.look(*worlds) != ours.look(*worlds)).mean() < 0.001

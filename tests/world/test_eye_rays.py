@@ -87,10 +87,23 @@ def test_noise_is_exactly_symmetric(amplitude):
     def count(amplitude):
         found = np.zeros(2 * amplitude + 1, np.int64)
         for bits in range(1 << 21):
-            found[eye_rays.noise(np.uint64(bits), amplitude) + amplitude] += 1
+            found[eye_rays.noise(np.uint64(bits), amplitude, 0) + amplitude] += 1
         return found
 
     found = count(amplitude)
     assert found.sum() == 1 << 21
     assert np.array_equal(found, found[::-1])
     assert np.ptp(found) <= 4
+
+
+def test_biased_noise_is_evenly_from_minus_two_to_one():
+    """D17, the public code's: over all values of its 21 bits."""
+
+    @numba.njit
+    def count():
+        found = np.zeros(5, np.int64)
+        for bits in range(1 << 21):
+            found[eye_rays.noise(np.uint64(bits), 2, 1) + 2] += 1
+        return found
+
+    assert count().tolist() == [1 << 19] * 4 + [0]

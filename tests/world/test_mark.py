@@ -83,3 +83,12 @@ def test_bad_fields_are_named(fields, name):
 def test_an_unknown_surface_is_named():
     with pytest.raises(ValueError, match=r"mark\.surface"):
         draw_site(build(bodies.get("infant")), MarkConfig(surface="foot"), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    ("site", "sentence"), [((0.08, -0.028, -0.004), "seeing eye"), ((-0.1, 0.0, 0.0), "faces away")]
+)
+def test_a_named_site_obeys_the_rules_too(site, sentence):
+    config = MarkConfig(surface="head_geom", site_m=site)
+    with pytest.raises(ValueError, match=sentence):
+        draw_site(build(bodies.get("infant")), config, np.random.default_rng(0))

@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import gymnasium
 import mujoco
 import numpy as np
 import pytest
 
 from mirrormark.world import bodies, kinematics, scene
 from mirrormark.world.mirror import MirrorConfig
+from mirrormark.world.registration import register_envs
+from mirrormark.world.worlds import Worlds
 
 TOY = '''
 from mirrormark.world.bodies import Body, Joint, MarkSurface, register
@@ -47,6 +50,19 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[bodies.Body
     monkeypatch.setattr(bodies, "_registry", dict(bodies._registry))
     yield bodies.get("toy")
     sys.modules.pop("mirrormark.world.bodies.toy", None)
+
+
+def test_a_third_body_lives_in_worlds_and_gymnasium(toy: bodies.Body) -> None:
+    mirror = MirrorConfig(distance_m=0.2, width_m=0.1)
+    worlds = Worlds("toy", 2, mirror=mirror)
+    observation, info = worlds.reset(seed=0)
+    assert observation["vision"].std() > 5 and info["mark_present"].all()
+    worlds.step(np.ones((2, 2), np.float32))
+    register_envs()
+    env = gymnasium.make("mirrormark/Toy-v0", mirror=mirror)
+    assert env.action_space.shape == (2,) and env.reset(seed=0)[0]["proprioception"].shape == (2,)
+    for env_id in ("mirrormark/Toy-v0", "mirrormark/ToySymbolic-v0"):
+        del gymnasium.registry[env_id]
 
 
 def test_a_third_body_is_one_file(toy: bodies.Body) -> None:

@@ -56,7 +56,10 @@ class Condition:
         mark = self.mark
         if self.beside_head:
             mark = replace(
-                mark, surface=get_body(setup.body).mark_surfaces[0].geom, site_m=(-1.8, 10.0, -7.0)
+                mark,
+                surface=get_body(setup.body).mark_surfaces[0].geom,
+                site_m=(-1.8, 10.0, -7.0),
+                forward_angle_rad=math.pi,  # beside the head, where no mark of a life may be
             )
         return setup.worlds(n, device, mirror=mirror, mark=mark)
 

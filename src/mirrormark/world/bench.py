@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from mirrormark.world import bodies
+from mirrormark.world.senses import Device
 from mirrormark.world.worlds import Worlds
 
 REFERENCE_STEPS_PER_S = 11.0
@@ -20,7 +22,7 @@ def bench_world(
     body: str = "infant",
     n: tuple[int, ...] = (1, 16, 64, 256),
     seconds: float = 3.0,
-    device: str = "cpu",
+    device: Device = "cpu",
     out: Path | None = None,
 ) -> None:
     """Control steps per second, with and without the eye.
@@ -47,17 +49,18 @@ def bench_world(
         f"(the paper's public environment: {REFERENCE_STEPS_PER_S:.0f} control steps/s a process,"
         " two cameras, software GL)"
     )
+    result = {
+        "cores": os.cpu_count(),
+        "first_frame_s": first,
+        "reference": REFERENCE_STEPS_PER_S,
+        "rows": rows,
+    }
+    print(json.dumps(result))
     if out is not None:
-        result = {
-            "cores": os.cpu_count(),
-            "first_frame_s": first,
-            "reference": REFERENCE_STEPS_PER_S,
-            "rows": rows,
-        }
         out.write_text(json.dumps(result, indent=1) + "\n")
 
 
-def _measure(body: str, n: int, senses: tuple[str, ...], seconds: float, device: str) -> dict[str, Any]:
+def _measure(body: str, n: int, senses: tuple[str, ...], seconds: float, device: Device) -> dict[str, Any]:
     worlds = Worlds(body, n, senses=senses, device=device)
     rng = np.random.default_rng(0)
     worlds.reset(seed=0)
@@ -80,8 +83,9 @@ def _first_frame_s(body: str) -> float:
     code = (
         "import time; start = time.perf_counter()\n"
         "import gymnasium, mirrormark\n"
-        f"env = gymnasium.make('mirrormark/{body.capitalize()}-v0'); env.reset(seed=0)\n"
+        f"env = gymnasium.make('mirrormark/{bodies.get(body).title}-v0'); env.reset(seed=0)\n"
         "print(time.perf_counter() - start)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    for _ in range(2):  # the first run warms numba's cache
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return float(done.stdout.split()[-1])

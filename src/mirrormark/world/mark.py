@@ -42,8 +42,10 @@ class MarkConfig:
             raise ValueError(f"mark.rgb is {self.rgb}; give three numbers between 0 and 1.")
         if not (math.isfinite(self.reach_m) and self.reach_m >= 0.0):
             raise ValueError(f"mark.reach_m is {self.reach_m}; choose a distance of 0 m or more.")
-        if self.hold_sim_steps < 1:
-            raise ValueError(f"mark.hold_sim_steps is {self.hold_sim_steps}; choose at least 1 physics step.")
+        if not isinstance(self.hold_sim_steps, int) or self.hold_sim_steps < 1:
+            raise ValueError(
+                f"mark.hold_sim_steps is {self.hold_sim_steps}; choose a whole number from 1 on."
+            )
         if not 0.0 < self.forward_angle_rad <= math.pi:
             raise ValueError(
                 f"mark.forward_angle_rad is {self.forward_angle_rad}; choose an angle between 0 and pi."
@@ -65,7 +67,7 @@ def draw_site(scene: Scene, config: MarkConfig, rng: np.random.Generator) -> Sit
     """A site drawn evenly by area, or the one that the config names."""
     allowed = _allowed(scene, config)
     if config.site_m is not None:
-        return _site_near(scene.surfaces[allowed[0]], allowed[0], np.asarray(config.site_m, float))
+        return _named_site(scene, config, allowed[0])
     size = np.stack([scene.surfaces[i].size_m for i in allowed])
     # Rejection sampling: `bound` is the largest stretch of area from unit sphere to ellipsoid.
     bound = size.prod(1) / size.min(1)
@@ -117,12 +119,24 @@ def _site_towards(surface: Surface, index: int, direction: np.ndarray) -> Site:
     return Site(index, surface.body_id, point + HALF_THICKNESS_M * normal, mat)
 
 
-def _site_near(surface: Surface, index: int, point: np.ndarray) -> Site:
-    direction = (surface.mat.T @ (point - surface.pos_m)) / surface.size_m
+def site_near(surface: Surface, index: int, point_m: np.ndarray) -> Site:
+    """The site of a surface towards a point of its body's frame, whether a mark may sit there or not."""
+    direction = (surface.mat.T @ (point_m - surface.pos_m)) / surface.size_m
     length = np.linalg.norm(direction)
     if length < 1e-9:
         raise ValueError("mark.site_m is the centre of its surface; give a point nearer to the skin.")
     return _site_towards(surface, index, direction / length)
+
+
+def _named_site(scene: Scene, config: MarkConfig, index: int) -> Site:
+    site = site_near(scene.surfaces[index], index, np.asarray(config.site_m, float))
+    if site.mat[0, 2] < math.cos(config.forward_angle_rad):
+        raise ValueError(
+            "mark.site_m faces away from the mirror; widen mark.forward_angle_rad or move the site."
+        )
+    if not _valid(scene, config, site):
+        raise ValueError("mark.site_m lies over the seeing eye or below the surface's limit; move the site.")
+    return site
 
 
 def _valid(scene: Scene, config: MarkConfig, site: Site) -> bool:

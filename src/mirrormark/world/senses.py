@@ -69,9 +69,7 @@ class Vision(Sense):
 
     name = "vision"
 
-    def __init__(
-        self, width: int = 64, height: int = 64, noise: int = 2, biased_noise: bool = False
-    ) -> None:
+    def __init__(self, width: int = 64, height: int = 64, noise: int = 2, biased_noise: bool = False) -> None:
         self.width, self.height = width, height
         self.noise, self.biased_noise = noise, biased_noise  # {-2..2}; biased: {-2..1} (D17)
 
@@ -146,6 +144,8 @@ def make_senses(wanted: Sequence[str | Sense]) -> list[Sense]:
             senses.append(SENSES[item]())
         else:
             raise ValueError(f"senses: {item!r} is unknown; choose from {', '.join(SENSES)} or pass a Sense.")
+    if not senses:
+        raise ValueError(f"senses is empty; name at least one of {', '.join(SENSES)}.")
     if len({sense.name for sense in senses}) != len(senses):
         raise ValueError("senses: two senses share a name; give each its own.")
     return senses

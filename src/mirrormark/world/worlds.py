@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mirrormark.world import bodies, kinematics
+from mirrormark.world import arguments, bodies, kinematics
 from mirrormark.world import eye as eyes
 from mirrormark.world.mark import MarkConfig, Patches, draw_site
 from mirrormark.world.mirror import MirrorConfig
@@ -56,13 +56,11 @@ class Worlds:
         threads: int | None = None,
         measure_view: bool = False,
     ) -> None:
-        if n < 1:
-            raise ValueError(f"n is {n}; ask for at least one world.")
-        if device not in ("cpu", "cuda"):
-            raise ValueError(f"device is {device!r}; choose cpu or cuda.")
+        n = arguments.count(n)
+        arguments.device(device)
         self.n, self.autoreset, self.measure_view = n, autoreset, measure_view
-        self.mark = mark or MarkConfig()
-        self.mirrors = _in_one_place(mirror, n)
+        self.mark = arguments.mark(mark)
+        self.mirrors = arguments.mirrors(mirror, n)
         glass = replace(self.mirrors[0], kind="present", delay_control_steps=0)
         self.scene = build(bodies.get(body), glass, tone, tone_scale)
         self.physics = Physics(self.scene, min(n, threads or os.cpu_count() or 1))
@@ -99,14 +97,14 @@ class Worlds:
         An int seeds world i with seed + i; None goes on to the next episode of the seeds in force (fresh ones
         at first). `marked` (n,) says who wears a mark (at first: all), `sham` whose mark is invisible (none).
         """
-        chosen = np.ones(self.n, np.bool_) if only is None else np.asarray(only, np.bool_)
+        chosen = arguments.flags("only", True if only is None else only, self.n)
         if not self._begun and not chosen.all():
             raise ValueError("reset: the first reset must begin every world; call it without `only`.")
         self._reseed(seed, chosen)
         if marked is not None:
-            self._wears = np.where(chosen, np.broadcast_to(np.asarray(marked, np.bool_), self.n), self._wears)
+            self._wears = np.where(chosen, arguments.flags("marked", marked, self.n), self._wears)
         if sham is not None:
-            self._sham = np.where(chosen, np.broadcast_to(np.asarray(sham, np.bool_), self.n), self._sham)
+            self._sham = np.where(chosen, arguments.flags("sham", sham, self.n), self._sham)
         self._begin(chosen)
         self._begun = True
         return self._observe(), self._info()
@@ -115,7 +113,9 @@ class Worlds:
         self, action: NDArray[np.float32]
     ) -> tuple[Observation, NDArray[np.float64], Bools, Bools, Info]:
         """One control step: Gymnasium's five values, each over n worlds. The reward is 0, always."""
-        action = self._checked(action)
+        if not self._begun:
+            raise ValueError("step came before reset; call reset first.")
+        action = arguments.actions(action, self.n, self.actions)
         states = self.physics.advance(self.state, action, ACTION_REPEAT_SIM_STEPS)
         broken = self.physics.broken(states)
         states[broken] = self.state[broken, None]
@@ -129,7 +129,7 @@ class Worlds:
         info["unstable"] = broken
         ended = truncated & ~broken  # a broken world has begun anew already
         if self.autoreset and ended.any():
-            final = {"final_obs": observation, "final_info": info}
+            final = {"final_obs": observation, "final_info": info, "_final_obs": ended, "_final_info": ended}
             observation, info = self.reset(only=ended)
             info = {**info, **final, "unstable": broken}
         return observation, np.zeros(self.n), np.zeros(self.n, np.bool_), truncated, info
@@ -140,12 +140,7 @@ class Worlds:
                 self._seed[:] = np.random.SeedSequence().generate_state(self.n, np.uint32)
             self._episode[chosen] += 1
             return
-        seeds = np.asarray(seed, np.int64)
-        if seeds.ndim == 0:
-            seeds = seeds + np.arange(self.n)
-        if seeds.shape != (self.n,) or (seeds < 0).any():
-            raise ValueError(f"seed must be one whole number of 0 or more, or {self.n} of them.")
-        self._seed[chosen] = seeds[chosen]
+        self._seed[chosen] = arguments.seeds(seed, self.n)[chosen]
         self._episode[chosen] = 0
 
     def _begin(self, chosen: Bools) -> None:
@@ -159,9 +154,12 @@ class Worlds:
             # Drawn like the mark, so equally likely to be touched by a body that sees no mark.
             anywhere = replace(self.mark, site_m=None)
             self.yoked.put(i, draw_site(self.scene, anywhere, stream(seed, episode, YOKED)))
-        settled = self.physics.advance(self.physics.rest(len(index)), torque, SETTLE_SIM_STEPS)
-        self.state[index] = settled[:, -1]
+        rest = self.physics.rest(len(index))
+        settled = self.physics.advance(rest, torque, SETTLE_SIM_STEPS)
         self._t[index] = 0
+        broken = self.physics.broken(settled)
+        self._report(index[broken], "that world begins at rest")
+        self.state[index] = np.where(broken[:, None], rest, settled[:, -1])
         xpos, xmat = kinematics.poses(self.tree, self.physics.qpos(self.state))
         self.patch.measure(xpos, xmat)
         self.yoked.measure(xpos, xmat)
@@ -182,25 +180,18 @@ class Worlds:
 
     def _recover(self, broken: Bools) -> None:
         """A world whose physics broke starts over; the others never notice."""
-        for i in np.flatnonzero(broken):
-            warnings.warn(
-                f"unstable physics: seed {self._seed[i]}, episode {self._episode[i]}, control step"
-                f" {self._t[i]}; that world begins its next episode.",
-                RuntimeWarning,
-                stacklevel=3,
-            )
+        self._report(np.flatnonzero(broken), "that world begins its next episode")
         self._episode[broken] += 1
         self._begin(broken)
 
-    def _checked(self, action: ArrayLike) -> NDArray[np.float32]:
-        if not self._begun:
-            raise ValueError("step came before reset; call reset first.")
-        action = np.asarray(action, np.float32)
-        if action.shape != (self.n, self.actions):
-            raise ValueError(f"action has shape {action.shape}; give ({self.n}, {self.actions}).")
-        if not (np.abs(action) <= 1.0).all():  # NaN fails this too
-            raise ValueError("action has numbers that are NaN or outside [-1, 1]; clip them first.")
-        return action
+    def _report(self, worlds: NDArray[np.intp], consequence: str) -> None:
+        for i in worlds:
+            warnings.warn(
+                f"unstable physics: seed {self._seed[i]}, episode {self._episode[i]}, control step"
+                f" {self._t[i]}; {consequence}.",
+                RuntimeWarning,
+                stacklevel=4,
+            )
 
     # What there is to sense and to know ---------------------------------------------------------------------
 
@@ -279,14 +270,3 @@ class Worlds:
             mirror_xpos=moment.mirror_xpos,
             mirror_xmat=moment.mirror_xmat,
         )[0]
-
-
-def _in_one_place(mirror: MirrorConfig | Sequence[MirrorConfig] | None, n: int) -> list[MirrorConfig]:
-    if mirror is None or isinstance(mirror, MirrorConfig):
-        return [mirror or MirrorConfig()] * n
-    mirrors = list(mirror)
-    if len(mirrors) != n:
-        raise ValueError(f"mirror: {len(mirrors)} mirrors for {n} worlds; give one, or one per world.")
-    if len({replace(config, kind="present", delay_control_steps=0) for config in mirrors}) > 1:
-        raise ValueError("mirror: these worlds' mirrors differ in place or size; make one Worlds for each.")
-    return mirrors
