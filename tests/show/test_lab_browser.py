@@ -87,7 +87,7 @@ def is_abroad(url: str) -> bool:
 
 def in_mirror(lab, tab, local: np.ndarray) -> tuple[float, float]:
     """Where on the tab the mirror shows a point of the infant's skull."""
-    worlds, camera = lab.session.worlds, newest(lab).camera
+    worlds, camera = lab.session.world.worlds, newest(lab).camera
     skull, pane = worlds.scene.model.body("skull").id, worlds.scene.pane
     point = worlds.xpos[0, skull] + worlds.xmat[0, skull] @ local
     image = point - 2 * ((point - pane.centre) @ pane.mat[:, 2]) * pane.mat[:, 2]
@@ -120,17 +120,17 @@ def tab(browser, lab, complaints: list[str]):
 
 def test_a_person_sticks_a_mark_on_the_face_and_switches_the_mirror_off(lab, tab, complaints):
     session = lab.session
-    assert tab.evaluate(GREEN) == 0 and not session.mark_on
+    assert tab.evaluate(GREEN) == 0 and not session.world.mark_on
     stick(lab, tab)
-    await_script(tab, f"Math.abs(({GREEN})() - {session.mark_px}) <= 2")
+    await_script(tab, f"Math.abs(({GREEN})() - {session.world.mark_px}) <= 2")
     wait_for_text(tab, "#said", "the eye sees it")
     wait_for_text(tab, "#state", "pixels of it in its eye")
 
     choose(tab, "Mirror", "absent")
-    wait_for(lambda: session.mirror.kind == "absent", "the mirror was not switched off")
+    wait_for(lambda: session.world.mirror.kind == "absent", "the mirror was not switched off")
     await_script(tab, f"({GREEN})() === 0")
     wait_for_text(tab, "#state", "cannot see it")
-    assert session.mark_on and session.mark_px == 0
+    assert session.world.mark_on and session.world.mark_px == 0
 
     choose(tab, "Mirror", "present")
     await_script(tab, f"({GREEN})() > 0")
@@ -164,7 +164,7 @@ def test_tabs_share_one_world_and_one_that_drops_breaks_nothing(browser, lab, ta
 
 def take_off(lab, tab) -> None:
     tab.get_by_role("button", name="Take it off").click()
-    wait_for(lambda: not lab.session.mark_on, "the mark was not taken off")
+    wait_for(lambda: not lab.session.world.mark_on, "the mark was not taken off")
 
 
 def newest(lab):
@@ -175,7 +175,10 @@ def newest(lab):
 def stick(lab, tab) -> None:
     """Click on the brow as the mirror shows it."""
     tab.mouse.click(*in_mirror(lab, tab, np.array([0.06, 0.02, 0.045])))
-    wait_for(lambda: lab.session.mark_on and lab.session.mark_px > 0, "the click stuck no mark that is seen")
+    wait_for(
+        lambda: lab.session.world.mark_on and lab.session.world.mark_px > 0,
+        "the click stuck no mark that is seen",
+    )
 
 
 def choose(tab, switch: str, option: str) -> None:

@@ -24,8 +24,10 @@ VIEWER = np.array([-0.42, -0.22, 0.40])
 @pytest.fixture(scope="module")
 def session() -> Session:
     session = Session(Minds(preset="smoke", shipped=Path("nowhere")), "infant")
-    skull = session.worlds.scene.model.body("skull").id
-    brow = session.worlds.xpos[0, skull] + session.worlds.xmat[0, skull] @ np.array([0.06, 0.02, 0.045])
+    skull = session.world.worlds.scene.model.body("skull").id
+    brow = session.world.worlds.xpos[0, skull] + session.world.worlds.xmat[0, skull] @ np.array(
+        [0.06, 0.02, 0.045]
+    )
     assert session.click(brow + np.array([0.05, 0.0, 0.0]), (-1.0, 0.0, 0.0)).done
     return session
 
@@ -35,13 +37,16 @@ def test_instances_lie_where_mujoco_has_the_geoms(body: str):
     import mujoco
 
     session = Session(Minds(preset="smoke", shipped=Path("nowhere")), body)
-    model = session.worlds.scene.model
+    model = session.world.worlds.scene.model
     data = mujoco.MjData(model)
-    data.qpos[:] = session.look().qpos
+    data.qpos[:] = session.world.seen.qpos[0]
     mujoco.mj_kinematics(model, data)
     parts = instances_of(model)
     scale = np.concatenate([parts[mesh].scale for mesh in ("ball", "bead")])
-    placed = [parts[mesh].placed(session.worlds.xpos[0], session.worlds.xmat[0]) for mesh in ("ball", "bead")]
+    placed = [
+        parts[mesh].placed(session.world.worlds.xpos[0], session.world.worlds.xmat[0])
+        for mesh in ("ball", "bead")
+    ]
     pos, quat = (np.concatenate(part) for part in zip(*placed))
     drawn = [g for g in range(model.ngeom) if model.geom_type[g] == mujoco.mjtGeom.mjGEOM_ELLIPSOID]
     drawn = [g for g in drawn if model.geom_group[g] < 3]
@@ -66,7 +71,7 @@ def test_unit_meshes_are_closed_outward_and_of_size_one():
 
 
 def test_the_pane_shows_the_mark_where_a_mirror_would(session: Session):
-    scene, moment = session.worlds.scene, session.moment()
+    scene, moment = session.world.worlds.scene, session.world.moment()
     picture = LookingGlass(scene, VIEWER).picture(moment).astype(int)
     assert picture.shape == (*TEXELS, 3)
     green = (picture[..., 1] > picture[..., 0] + 60) & (picture[..., 1] > picture[..., 2] + 60)
@@ -83,7 +88,7 @@ def test_the_pane_shows_the_mark_where_a_mirror_would(session: Session):
 
 
 def test_only_viewers_before_the_mirror_see_into_it(session: Session):
-    pane = session.worlds.scene.pane
+    pane = session.world.worlds.scene.pane
     assert in_front(pane, VIEWER)
     assert not in_front(pane, pane.centre - 0.3 * pane.mat[:, 2])
 

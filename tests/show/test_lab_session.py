@@ -30,8 +30,8 @@ def session(minds: Minds) -> Session:
 
 def in_world(session: Session, body: str, local: np.ndarray) -> np.ndarray:
     """A point of a body's frame, where it is now."""
-    b = session.worlds.scene.model.body(body).id
-    return session.worlds.xpos[0, b] + session.worlds.xmat[0, b] @ local
+    b = session.world.worlds.scene.model.body(body).id
+    return session.world.worlds.xpos[0, b] + session.world.worlds.xmat[0, b] @ local
 
 
 def click_on(session: Session, target: np.ndarray, towards: np.ndarray):
@@ -50,13 +50,13 @@ def greens(picture: np.ndarray) -> int:
 
 
 def test_a_click_sticks_a_mark_that_the_eye_sees_and_a_second_click_takes_it_off(session: Session):
-    assert not session.mark_on and session.mark_px == 0 and greens(session.picture) == 0
+    assert not session.world.mark_on and session.world.mark_px == 0 and greens(session.world.picture) == 0
     answer = click_brow(session)
     assert answer.done and "head" in answer.text
-    assert session.mark_on and session.mark_px > 0
-    assert abs(greens(session.picture) - session.mark_px) <= 2
+    assert session.world.mark_on and session.world.mark_px > 0
+    assert abs(greens(session.world.picture) - session.world.mark_px) <= 2
     assert click_brow(session).text == "You took the mark off."
-    assert not session.mark_on and greens(session.picture) == 0
+    assert not session.world.mark_on and greens(session.world.picture) == 0
     assert (session.counts.stuck, session.counts.by_person, session.counts.by_itself) == (1, 1, 0)
     assert not session.remove().done
 
@@ -64,17 +64,20 @@ def test_a_click_sticks_a_mark_that_the_eye_sees_and_a_second_click_takes_it_off
 def test_the_mark_lies_where_the_ray_met_the_skin(session: Session):
     target = in_world(session, "skull", FOREHEAD)
     click_on(session, target, np.array([-1.0, 0.0, 0.0]))
-    centre = in_world(session, "skull", session.worlds.patch.pos[0])
+    centre = in_world(session, "skull", session.world.worlds.patch.pos[0])
     assert np.linalg.norm((centre - target)[1:]) < 0.002  # across the ray; along it the skin decides
 
 
 def test_a_click_into_the_mirror_finds_the_face_it_shows(session: Session):
-    pane, target = session.worlds.scene.pane, in_world(session, "skull", np.array([0.062, 0.025, 0.035]))
+    pane, target = (
+        session.world.worlds.scene.pane,
+        in_world(session, "skull", np.array([0.062, 0.025, 0.035])),
+    )
     normal = pane.mat[:, 2]
     viewer = np.array([-0.42, -0.22, 0.40])
     image = target - 2 * ((target - pane.centre) @ normal) * normal
     assert session.click(viewer, image - viewer).done
-    centre = in_world(session, "skull", session.worlds.patch.pos[0])
+    centre = in_world(session, "skull", session.world.worlds.patch.pos[0])
     assert np.linalg.norm(centre - target) < 0.008
 
 
@@ -82,87 +85,87 @@ def test_a_click_into_the_mirror_finds_the_face_it_shows(session: Session):
     ("body", "local", "word"),
     [
         ("skull", np.array([0.078, -0.028, -0.004]), "eye that sees"),
-        ("r_hand", np.array([0.0, 0.0, -0.04]), "r hand"),
+        ("r_hand", np.array([0.0, 0.0, -0.04]), "right hand"),
     ],
 )
 def test_marks_are_refused_over_the_seeing_eye_and_on_hands(session: Session, body, local, word):
     target = in_world(session, body, local)
     answer = session.click(target + np.array([0.06, 0.0, 0.0]), (-1.0, 0.0, 0.0))
     assert not answer.done and word in answer.text
-    assert not session.mark_on and session.counts.stuck == 0
+    assert not session.world.mark_on and session.counts.stuck == 0
 
 
 def test_clicks_beside_the_body_and_at_the_back_of_the_mirror_do_nothing(session: Session):
     assert "Nothing there" in session.click((0.0, -0.8, 0.7), (0.0, 1.0, 0.0)).text
     assert "mirror is in the way" in session.click((0.8, 0.0, 0.1), (-1.0, 0.0, 0.0)).text
     assert not session.click((0.0, 0.0, 1.0), (0.0, 0.0, 0.0)).done
-    assert not session.mark_on
+    assert not session.world.mark_on
 
 
 def test_a_mark_that_the_eye_cannot_see_says_so(session: Session):
     behind = in_world(session, "skull", np.array([-0.1, 0.0, 0.02]))
     answer = session.click(behind - np.array([0.1, 0.0, 0.0]), (1.0, 0.0, 0.0))
     assert answer.done and "cannot see" in answer.text
-    assert session.mark_on and session.mark_px == 0
+    assert session.world.mark_on and session.world.mark_px == 0
 
 
 def test_without_a_mirror_the_mark_is_on_but_not_seen(session: Session):
     click_brow(session)
     for kind in ("absent", "covered"):
-        session.set_mirror(replace(session.mirror, kind=kind))
-        assert session.mark_on and session.mark_px == 0 and greens(session.picture) == 0
-    session.set_mirror(replace(session.mirror, kind="present"))
-    assert session.mark_px > 0
+        session.set_mirror(replace(session.world.mirror, kind=kind))
+        assert session.world.mark_on and session.world.mark_px == 0 and greens(session.world.picture) == 0
+    session.set_mirror(replace(session.world.mirror, kind="present"))
+    assert session.world.mark_px > 0
 
 
 def test_a_delayed_mirror_shows_the_mark_after_its_delay(session: Session):
-    session.set_mirror(replace(session.mirror, kind="delayed", delay_control_steps=4))
+    session.set_mirror(replace(session.world.mirror, kind="delayed", delay_control_steps=4))
     for _ in range(6):
         session.step()
     assert "0.2 s" in click_brow(session).text
     seen = []
     for _ in range(5):
-        seen.append(session.mark_px > 0)
+        seen.append(session.world.mark_px > 0)
         session.step()
     assert seen == [False] * 4 + [True]
 
 
 def test_moving_the_mirror_keeps_posture_and_mark(session: Session):
     click_brow(session)
-    before = session.worlds.physics.qpos(session.worlds.state).copy()
-    session.set_mirror(replace(session.mirror, distance_m=0.3, yaw_rad=0.1))
-    assert np.array_equal(session.worlds.physics.qpos(session.worlds.state), before)
-    assert session.mark_on and session.worlds.scene.pane.centre[0] > 0.35
+    before = session.world.worlds.physics.qpos(session.world.worlds.state).copy()
+    session.set_mirror(replace(session.world.mirror, distance_m=0.3, yaw_rad=0.1))
+    assert np.array_equal(session.world.worlds.physics.qpos(session.world.worlds.state), before)
+    assert session.world.mark_on and session.world.worlds.scene.pane.centre[0] > 0.35
     session.step()
 
 
 def test_an_impossible_mirror_is_refused_and_changes_nothing(session: Session):
-    before, picture = session.mirror, session.picture.copy()
+    before, picture = session.world.mirror, session.world.picture.copy()
     with pytest.raises(ValueError, match="raise mirror distance_m"):
         session.set_mirror(replace(before, distance_m=0.01))
-    assert session.mirror == before and np.array_equal(session.picture, picture)
+    assert session.world.mirror == before and np.array_equal(session.world.picture, picture)
     session.step()
 
 
 def test_what_the_body_takes_off_itself_is_counted(session: Session, monkeypatch: pytest.MonkeyPatch):
     click_brow(session)
-    oracle = Oracle(session.worlds)
+    oracle = Oracle(session.world.worlds)
     oracle.begin()
-    monkeypatch.setattr(session, "_decide", lambda: (0.0, oracle.act(session.observation)))
+    monkeypatch.setattr(session, "_decide", lambda: (0.0, oracle.act(session.world.observation)))
     for _ in range(200):
         session.step()
         if session.counts.by_itself:
             break
-    assert session.counts.by_itself == 1 and not session.mark_on
+    assert session.counts.by_itself == 1 and not session.world.mark_on
     assert session.counts.last_s == pytest.approx(session.t_s) and "hand" in session.counts.last_hand
 
 
 def test_every_mover_moves_and_g_is_known_for_each_step(session: Session):
     for mover in MOVERS:
         session.set_mover(mover)
-        before = session.worlds.xpos.copy()
+        before = session.world.worlds.xpos.copy()
         session.step()
-        assert not np.array_equal(session.worlds.xpos, before), mover
+        assert not np.array_equal(session.world.worlds.xpos, before), mover
     assert len(session.curve) == len(MOVERS) and np.isfinite([g for _, g, _ in session.curve]).all()
     with pytest.raises(ValueError, match="choose its policy"):
         session.set_mover("magic")
@@ -175,16 +178,16 @@ def test_equal_seeds_live_equal_lives(minds: Minds):
         session = Session(minds, "infant", seed=5)
         for _ in range(3):
             session.step()
-        lives.append(session.worlds.state.copy())
+        lives.append(session.world.worlds.state.copy())
     assert np.array_equal(*lives)
 
 
 def test_reset_takes_the_seed_or_the_next(session: Session):
-    first = session.worlds.xpos.copy()
+    first = session.world.worlds.xpos.copy()
     session.reset()
-    assert session.seed == 1 and not np.array_equal(session.worlds.xpos, first)
+    assert session.seed == 1 and not np.array_equal(session.world.worlds.xpos, first)
     session.reset(0)
-    assert np.array_equal(session.worlds.xpos, first)
+    assert np.array_equal(session.world.worlds.xpos, first)
     with pytest.raises(ValueError, match="0 or more"):
         session.reset(-1)
 
@@ -192,9 +195,9 @@ def test_reset_takes_the_seed_or_the_next(session: Session):
 def test_the_arm_lives_too(session: Session):
     session.set_body("arm")
     session.step()
-    assert session.mind_name == UNTRAINED and session.worlds.actions == 6
-    b = session.worlds.scene.surfaces[0].body_id
-    target = session.worlds.xpos[0, b] + np.array([0.06, 0.04, 0.15])
+    assert session.mind_name == UNTRAINED and session.world.worlds.actions == 6
+    b = session.world.worlds.scene.surfaces[0].body_id
+    target = session.world.worlds.xpos[0, b] + np.array([0.06, 0.04, 0.15])
     assert session.click(target + np.array([0.05, 0.0, 0.0]), (-1.0, 0.0, 0.0)).done
 
 
@@ -230,7 +233,7 @@ def test_a_recording_is_a_film_and_a_table(session: Session, tmp_path: Path):
     rows = pd.read_parquet(table)
     assert rows["mark_on"].tolist() == [True, True, True, False]
     assert np.isfinite(rows["expected_free_energy_nats"]).all() and not rows["removed_by_itself"].any()
-    joints = [joint.name for joint in session.worlds.scene.joints]
+    joints = [joint.name for joint in session.world.worlds.scene.joints]
     assert rows[[f"action_{name}" for name in joints]].abs().to_numpy().max() <= 1
     frames = iio.imread(film)
     assert frames.shape == (4, 384, 768, 3)

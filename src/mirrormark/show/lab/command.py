@@ -39,8 +39,11 @@ def lab(
     free = free_port(host, port)
     page = Page(Session(Minds(checkpoints, preset), body, seed), out, host, free)
     if free != port:
-        print(f"Port {port} is busy: the lab took {page.port} instead.")
-    print(f"The lab is open at http://{host}:{page.port} (Ctrl+C ends it). All tabs share one world.")
+        print(f"Port {port} is busy: the lab took {page.port} instead.", flush=True)
+    print(
+        f"The lab is open at http://{host}:{page.port} (Ctrl+C ends it). All tabs share one world.",
+        flush=True,
+    )
     try:
         threading.Event().wait()
     except KeyboardInterrupt:

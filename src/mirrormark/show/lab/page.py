@@ -32,7 +32,8 @@ class Page:
         # A tab may close while its reflection is being drawn: nothing to warn of.
         warnings.filterwarnings("ignore", message="Queued a .* on a closed connection", module="viser")
         self.server.request_share_url = _no_sharing  # pyright: ignore[reportAttributeAccessIssue]
-        self.pace, self.thinker = Pace(session), Thinker(session)
+        self.pace = Pace(session)
+        self.thinker = Thinker(session, wanted=lambda: bool(self.server.get_clients()))
         self.stage, self.panel = Stage(self.server, session), Panel(self.server, session)
         self._closing = threading.Event()
         self._connect()
@@ -58,7 +59,7 @@ class Page:
 
     def _draw(self) -> None:
         numba.set_num_threads(1)  # life has the other core, and not every pool of numba bears two users
-        curve_due, drawn = 0.0, None
+        curve_due, drawn, known = 0.0, None, self.session.counts.by_itself
         while not self._closing.is_set():
             began = time.perf_counter()
             if self.server.get_clients():
@@ -68,6 +69,10 @@ class Page:
                 if drawn is None or any(a is not b for a, b in zip(pictures, drawn)):
                     self.panel.show_pictures(*pictures)
                     drawn = pictures
+                if (counts := self.session.counts).by_itself > known:
+                    known = counts.by_itself
+                    how = f"after {counts.last_s:.1f} s, with its {counts.last_hand}"
+                    self._say(Answer(True, f"It took the mark off itself, {how}."))
                 if began >= curve_due:
                     curve_due = began + _CURVE_EVERY_S
                     self.panel.show_state(look, self.pace)
@@ -148,7 +153,7 @@ class Page:
         except ValueError:
             self.panel.follow_mirror()
             raise
-        self.panel.controls.delay.visible = self.session.mirror.kind == "delayed"
+        self.panel.controls.delay.visible = self.session.world.mirror.kind == "delayed"
 
     def _toggle_record(self) -> None:
         with self.session.lock:

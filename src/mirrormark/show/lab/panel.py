@@ -112,7 +112,7 @@ class Panel:
         self.follow_mirror()
 
     def follow_mirror(self) -> None:
-        controls, mirror = self.controls, self.session.mirror
+        controls, mirror = self.controls, self.session.world.mirror
         controls.kind.value = mirror.kind
         controls.delay.visible = mirror.kind == "delayed"
         controls.distance.value = round(mirror.distance_m, 3)
@@ -123,7 +123,7 @@ class Panel:
         """The mirror that the switches describe."""
         controls, kind = self.controls, self.controls.kind.value
         return replace(
-            self.session.mirror,
+            self.session.world.mirror,
             kind=kind,
             delay_control_steps=round(controls.delay.value / CONTROL_STEP_S) if kind == "delayed" else 0,
             distance_m=float(controls.distance.value),

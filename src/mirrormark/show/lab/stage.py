@@ -34,14 +34,18 @@ class Stage:
         scene.world_axes.visible = False
         scene.configure_default_lights(False)
         scene.configure_environment_map(None)
-        scene.add_light_ambient("/light/all", intensity=1.65)
-        scene.add_light_directional("/light/key", intensity=0.7, position=(0.55, 0.25, 0.75))
-        scene.add_light_directional("/light/behind", intensity=0.85, position=(-0.6, -0.5, 0.9))
+        scene.add_light_ambient("/light/all", intensity=1.5)
+        scene.add_light_directional("/light/key", intensity=0.6, position=(0.55, 0.25, 0.75))
+        scene.add_light_directional("/light/behind", intensity=0.8, position=(-0.6, -0.5, 0.9))
 
     def show(self, look: Look) -> None:
         """Move everything to where it is now; what has not changed since the last time is not sent again."""
         with self.session.lock:
-            scene, mirror, mark = self.session.worlds.scene, self.session.mirror, self.session.worlds.mark
+            scene, mirror, mark = (
+                self.session.world.worlds.scene,
+                self.session.world.mirror,
+                self.session.world.worlds.mark,
+            )
         if look.moment is not self._shown:
             self._shown = look.moment
             self._move(scene, look, mirror.kind, mark.rgb)

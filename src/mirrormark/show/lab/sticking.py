@@ -6,7 +6,7 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormark.world.mark import HALF_THICKNESS_M, MarkConfig, Site, draw_site
+from mirrormark.world.mark import HALF_THICKNESS_M, MarkConfig, Site, site_near
 from mirrormark.world.mirror import Pane
 from mirrormark.world.scene import Scene
 
@@ -14,6 +14,8 @@ Floats = NDArray[np.float64]
 
 _SKIN_GROUPS = np.array([1, 1, 0, 0, 0, 0], np.uint8)
 """Of MuJoCo's geoms: the body's solid and drawn ones; neither room nor mirror nor what is never drawn."""
+
+_NOTHING = "Nothing there: click on the head or the torso."
 
 
 class Refused(ValueError):
@@ -29,25 +31,26 @@ class Hit(NamedTuple):
     normal: Floats  # (3,) world, outward
 
 
-def hit_body(scene: Scene, qpos: Floats, origin: Floats, direction: Floats, reflects: bool) -> Hit | None:
+def hit_body(scene: Scene, qpos: Floats, origin: Floats, direction: Floats, reflects: bool) -> Hit:
     """What a ray meets first in a posture; a ray that meets the pane goes on from there, reflected."""
     data = mujoco.MjData(scene.model)
     data.qpos[:] = qpos
     mujoco.mj_kinematics(scene.model, data)
-    origin, direction = np.array(origin, float), np.array(direction, float)
     length = np.linalg.norm(direction)
     if not (np.isfinite(length) and length > 0 and np.isfinite(origin).all()):
-        return None
-    direction /= length
-    direct, far = _cast(scene.model, data, origin, direction)
+        raise Refused(_NOTHING)
+    direction = direction / length
+    hit, far = _cast(scene.model, data, origin, direction)
     to_pane, from_behind = _meet_pane(scene.pane, origin, direction)
-    if to_pane >= far:
-        return direct
-    if from_behind or not reflects:
-        raise Refused("The mirror is in the way: turn the view.")
-    normal = scene.pane.mat[:, 2]
-    reflected = direction - 2 * (direction @ normal) * normal
-    return _cast(scene.model, data, origin + to_pane * direction + 1e-6 * normal, reflected)[0]
+    if to_pane < far:
+        if from_behind or not reflects:
+            raise Refused("The mirror is in the way: turn the view.")
+        normal = scene.pane.mat[:, 2]
+        reflected = direction - 2 * (direction @ normal) * normal
+        hit, _ = _cast(scene.model, data, origin + to_pane * direction + 1e-6 * normal, reflected)
+    if hit is None:
+        raise Refused(_NOTHING)
+    return hit
 
 
 def _cast(
@@ -77,8 +80,8 @@ def site_of(scene: Scene, mark: MarkConfig, hit: Hit, xpos: Floats, xmat: Floats
     """The site of a hit; xpos (bodies, 3) and xmat (bodies, 3, 3) are the posture's."""
     surfaces = [i for i, surface in enumerate(scene.surfaces) if surface.body_id == hit.body]
     if not surfaces:
-        name = scene.model.body(hit.body).name
-        raise Refused(f"That is {name.replace('_', ' ')}: a mark sticks to the head and the torso.")
+        part = spoken(scene.model.body(hit.body).name)
+        raise Refused(f"That is its {part}: a mark sticks to the head and the torso.")
     frame = xmat[hit.body]
     point, normal = frame.T @ (hit.point - xpos[hit.body]), frame.T @ hit.normal
     centres = [scene.surfaces[i] for i in surfaces]
@@ -86,8 +89,7 @@ def site_of(scene: Scene, mark: MarkConfig, hit: Hit, xpos: Floats, xmat: Floats
     nearest = surfaces[int(np.argmin(depth))]
     if scene.model.geom_rbound[hit.geom] < mark.radius_m:
         # Eyes, nose and mouth are smaller than the mark: it lies on the face below them, as in the exam.
-        named = MarkConfig(radius_m=mark.radius_m, surface=scene.surfaces[nearest].geom, site_m=tuple(point))
-        site = draw_site(scene, named, np.random.default_rng(0))
+        site = site_near(scene.surfaces[nearest], nearest, point)
     else:
         site = Site(nearest, hit.body, point + HALF_THICKNESS_M * normal, _upright(normal))
     over_eye = scene.body.eye_keepout_m + mark.radius_m
@@ -102,3 +104,11 @@ def _upright(normal: Floats) -> Floats:
     right = np.cross(up, normal)
     right /= np.linalg.norm(right)
     return np.stack([right, np.cross(normal, right), normal], axis=1)
+
+
+def spoken(name: str) -> str:
+    """A part's name as people say it: r_hand_geom is the right hand."""
+    words = name.removesuffix("_geom").split("_")
+    return " ".join(
+        {"r": "right", "l": "left", "fore": "forearm", "upper": "upper arm"}.get(w, w) for w in words
+    )

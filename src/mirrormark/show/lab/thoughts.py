@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -50,9 +51,10 @@ def expect(mind: Mind, observation: dict) -> Picture | None:
 class Thinker(threading.Thread):
     """Thinks beside life, as often as the machine allows."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, wanted: Callable[[], bool] = lambda: True) -> None:
+        """wanted: whether anybody looks; if not, it rests."""
         super().__init__(daemon=True, name="thoughts")
-        self.session, self.thoughts = session, Thoughts()
+        self.session, self.thoughts, self._wanted = session, Thoughts(), wanted
         self._closing = threading.Event()
 
     def close(self) -> None:
@@ -61,13 +63,17 @@ class Thinker(threading.Thread):
 
     def run(self) -> None:
         torch.set_num_threads(1)
-        place, expected_at = -1, -np.inf
+        last, expected_at = None, -np.inf
         while not self._closing.is_set():
             began = time.perf_counter()
             with self.session.lock:
                 look, mind = self.session.look(), self.session.subject.mind
-            if look.place != place:
-                place, expected_at, self.thoughts = look.place, -np.inf, Thoughts()
+            if not self._wanted() or (last is not None and look.moment is last.moment):
+                self._closing.wait(_RECONSTRUCT_EVERY_S)
+                continue
+            if last is None or look.place != last.place:
+                expected_at, self.thoughts = -np.inf, Thoughts()
+            last = look
             latent = encode(mind, look.observation) if look.latent is None else look.latent
             self.thoughts = self.thoughts._replace(reconstruction=reconstruct(mind, latent))
             wait = max(_RECONSTRUCT_EVERY_S, (time.perf_counter() - began) / _AT_MOST)
