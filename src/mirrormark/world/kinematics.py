@@ -1,14 +1,13 @@
 """Forward kinematics of many worlds at once: joint angles in, body poses out.
 
 `mujoco.rollout` gives states only; running MuJoCo's own kinematics on each from Python would cost more than
-the physics. The per-world function is plain scalar code so that numba compiles it for the CPU and for CUDA.
+the physics.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import mujoco
 import numba
@@ -53,6 +52,7 @@ def tree(model: mujoco.MjModel) -> Tree:
     )
 
 
+@numba.njit(cache=True)
 def turn(w, b, x, y, z, angle, xmat):
     """Post-multiply the pose of body b in world w by a rotation about the unit axis (x, y, z)."""
     c = math.cos(angle)
@@ -67,65 +67,53 @@ def turn(w, b, x, y, z, angle, xmat):
         xmat[w, b, i, 2] = m0 * (k * x * z + s * y) + m1 * (k * y * z - s * x) + m2 * (k * z * z + c)
 
 
-def make_pose_world(turn: Any) -> Callable[..., None]:
-    """Bind the per-world function to `turn` as compiled for one target."""
-
-    def pose_world(
-        w,
-        qpos,
-        parent,
-        joint_count,
-        first_joint,
-        body_pos,
-        body_mat,
-        qpos_adr,
-        reference,
-        axis,
-        anchor,
-        xpos,
-        xmat,
-    ):
-        """Write every body's pose in world w. Parents precede children, as MuJoCo numbers them."""
+@numba.njit(cache=True)
+def pose_world(
+    w,
+    qpos,
+    parent,
+    joint_count,
+    first_joint,
+    body_pos,
+    body_mat,
+    qpos_adr,
+    reference,
+    axis,
+    anchor,
+    xpos,
+    xmat,
+):
+    """Write every body's pose in world w. Parents precede children, as MuJoCo numbers them."""
+    for i in range(3):
+        xpos[w, 0, i] = 0.0
+        for j in range(3):
+            xmat[w, 0, i, j] = 1.0 if i == j else 0.0
+    for b in range(1, parent.shape[0]):
+        p = parent[b]
         for i in range(3):
-            xpos[w, 0, i] = 0.0
+            r0 = xmat[w, p, i, 0]
+            r1 = xmat[w, p, i, 1]
+            r2 = xmat[w, p, i, 2]
+            xpos[w, b, i] = xpos[w, p, i] + r0 * body_pos[b, 0] + r1 * body_pos[b, 1] + r2 * body_pos[b, 2]
             for j in range(3):
-                xmat[w, 0, i, j] = 1.0 if i == j else 0.0
-        for b in range(1, parent.shape[0]):
-            p = parent[b]
+                xmat[w, b, i, j] = r0 * body_mat[b, 0, j] + r1 * body_mat[b, 1, j] + r2 * body_mat[b, 2, j]
+        for k in range(first_joint[b], first_joint[b] + joint_count[b]):
+            # The anchor keeps its place while the body turns about it.
+            a0 = anchor[k, 0]
+            a1 = anchor[k, 1]
+            a2 = anchor[k, 2]
             for i in range(3):
-                r0 = xmat[w, p, i, 0]
-                r1 = xmat[w, p, i, 1]
-                r2 = xmat[w, p, i, 2]
-                xpos[w, b, i] = (
-                    xpos[w, p, i] + r0 * body_pos[b, 0] + r1 * body_pos[b, 1] + r2 * body_pos[b, 2]
-                )
-                for j in range(3):
-                    xmat[w, b, i, j] = (
-                        r0 * body_mat[b, 0, j] + r1 * body_mat[b, 1, j] + r2 * body_mat[b, 2, j]
-                    )
-            for k in range(first_joint[b], first_joint[b] + joint_count[b]):
-                # The anchor keeps its place while the body turns about it.
-                a0 = anchor[k, 0]
-                a1 = anchor[k, 1]
-                a2 = anchor[k, 2]
-                for i in range(3):
-                    xpos[w, b, i] += xmat[w, b, i, 0] * a0 + xmat[w, b, i, 1] * a1 + xmat[w, b, i, 2] * a2
-                turn(w, b, axis[k, 0], axis[k, 1], axis[k, 2], qpos[w, qpos_adr[k]] - reference[k], xmat)
-                for i in range(3):
-                    xpos[w, b, i] -= xmat[w, b, i, 0] * a0 + xmat[w, b, i, 1] * a1 + xmat[w, b, i, 2] * a2
-
-    return pose_world
-
-
-_turn_cpu = numba.njit(cache=True)(turn)
-_pose_world_cpu = numba.njit(cache=True)(make_pose_world(_turn_cpu))
+                xpos[w, b, i] += xmat[w, b, i, 0] * a0 + xmat[w, b, i, 1] * a1 + xmat[w, b, i, 2] * a2
+            turn(w, b, axis[k, 0], axis[k, 1], axis[k, 2], qpos[w, qpos_adr[k]] - reference[k], xmat)
+            for i in range(3):
+                xpos[w, b, i] -= xmat[w, b, i, 0] * a0 + xmat[w, b, i, 1] * a1 + xmat[w, b, i, 2] * a2
 
 
 def _pose_worlds(
     qpos, parent, joint_count, first_joint, body_pos, body_mat, qpos_adr, reference, axis, anchor, xpos, xmat
 ):
     for w in numba.prange(qpos.shape[0]):
-        _pose_world_cpu(
+        pose_world(
             w, qpos, parent, joint_count, first_joint, body_pos, body_mat,
             qpos_adr, reference, axis, anchor, xpos, xmat,
         )  # fmt: skip
@@ -142,51 +130,3 @@ def poses(tree: Tree, qpos: NDArray[np.float64]) -> tuple[NDArray[np.float64], N
     run = _parallel if n >= PARALLEL_WORLDS else _serial
     run(np.ascontiguousarray(qpos, dtype=np.float64), *tree, xpos, xmat)
     return xpos, xmat
-
-
-def cuda_poses(tree: Tree) -> Callable[[Any, Any, Any], None]:
-    """A function (qpos, xpos, xmat) on device arrays that fills the poses on the GPU."""
-    global cuda  # numba's CUDA simulator looks for it among a kernel's globals
-    from numba import cuda
-
-    pose_world = cuda.jit(device=True)(make_pose_world(cuda.jit(device=True)(turn)))
-
-    def kernel(
-        qpos,
-        parent,
-        joint_count,
-        first_joint,
-        body_pos,
-        body_mat,
-        qpos_adr,
-        reference,
-        axis,
-        anchor,
-        xpos,
-        xmat,
-    ):
-        w = cuda.grid(1)  # pyright: ignore[reportCallIssue]
-        if w < qpos.shape[0]:
-            pose_world(
-                w,
-                qpos,
-                parent,
-                joint_count,
-                first_joint,
-                body_pos,
-                body_mat,
-                qpos_adr,
-                reference,
-                axis,
-                anchor,
-                xpos,
-                xmat,
-            )
-
-    compiled: Any = cuda.jit(kernel)
-    tables = tuple(cuda.to_device(table) for table in tree)
-
-    def fill(qpos: Any, xpos: Any, xmat: Any) -> None:
-        compiled[(qpos.shape[0] + 127) // 128, 128](qpos, *tables, xpos, xmat)
-
-    return fill
