@@ -54,8 +54,22 @@ def test_make_vec_steps_many_worlds_and_resets_in_the_same_step():
     assert observation["proprioception"].shape == (3, 12)
     for _ in range(100):
         observation, _, _, truncated, info = envs.step(envs.action_space.sample())
-    assert truncated.all() and "final_obs" in info
+    assert truncated.all() and info["_final_obs"].all() and info["_final_info"].all()
+    assert (info["final_info"]["t"] == 100).all() and (info["t"] == 0).all()
     assert envs.observation_space.contains(observation)
+
+
+def test_make_vec_renders_every_world():
+    envs = gymnasium.make_vec(
+        "mirrormark/Arm-v0",
+        num_envs=2,
+        senses=("proprioception",),
+        render_mode="rgb_array",
+        width=32,
+        height=24,
+    )
+    envs.reset(seed=0)
+    assert [picture.shape for picture in envs.render()] == [(24, 32, 3)] * 2
 
 
 def test_options_leave_the_mark_off():

@@ -29,6 +29,7 @@ class MirrorMarkEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
     Info, for whoever watches and never for the agent: mark_present, mark_removed, hand_mark_distance_m,
     yoked_touched (an invisible second site, for comparison), mark_site_m, mark_surface, mark_on_left, ...
     reset(options={"marked": False}) leaves the mark off, {"sham": True} makes it invisible.
+    The ids that end in Symbolic replace `vision` by `cell`, an ablation that is told where the mark is seen.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": CONTROL_HZ}
@@ -47,8 +48,7 @@ class MirrorMarkEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         width: int = 480,
         height: int = 480,
     ) -> None:
-        if render_mode not in (None, *self.metadata["render_modes"]):
-            raise ValueError(f"render_mode is {render_mode!r}; choose rgb_array or None.")
+        _check_render_mode(render_mode)
         self.render_mode = render_mode
         self._picture = {"camera": camera, "width": width, "height": height}
         self.worlds = Worlds(
@@ -77,7 +77,10 @@ class MirrorMarkEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
 
 
 class MirrorMarkVectorEnv(VectorEnv[dict[str, Any], np.ndarray, np.ndarray]):
-    """n worlds as one vector environment; a finished world begins its next episode in the same step."""
+    """n worlds as one vector environment; a finished world begins its next episode in the same step.
+
+    info then holds final_obs and final_info, valid where _final_obs and _final_info are True.
+    """
 
     metadata: ClassVar[dict[str, Any]] = {
         "render_modes": ["rgb_array"],
@@ -91,9 +94,14 @@ class MirrorMarkVectorEnv(VectorEnv[dict[str, Any], np.ndarray, np.ndarray]):
         *,
         mirror: MirrorConfig | str | None = None,
         render_mode: str | None = None,
+        camera: str = "behind",
+        width: int = 480,
+        height: int = 480,
         **world: Any,
     ) -> None:
+        _check_render_mode(render_mode)
         self.num_envs, self.render_mode = num_envs, render_mode
+        self._picture = {"camera": camera, "width": width, "height": height}
         self.worlds = Worlds(n=num_envs, mirror=_mirror(mirror), autoreset=True, **world)
         self.single_observation_space, self.single_action_space = _spaces(self.worlds)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
@@ -110,7 +118,12 @@ class MirrorMarkVectorEnv(VectorEnv[dict[str, Any], np.ndarray, np.ndarray]):
     def render(self) -> tuple[np.ndarray, ...] | None:
         if self.render_mode is None:
             return None
-        return tuple(self.worlds.render(i) for i in range(self.num_envs))
+        return tuple(self.worlds.render(i, **self._picture) for i in range(self.num_envs))
+
+
+def _check_render_mode(render_mode: str | None) -> None:
+    if render_mode not in (None, "rgb_array"):
+        raise ValueError(f"render_mode is {render_mode!r}; choose rgb_array or None.")
 
 
 def _spaces(worlds: Worlds) -> tuple[spaces.Dict, spaces.Box]:
