@@ -39,9 +39,10 @@ PAPER = Preset(
     ),
 )
 
-# The public robot-only code where it is known to differ: D4, D9 and D10 in the mind, D5 here.
+# The public robot-only code where it is known to differ: D4, D9 and D10 in the mind, D5 and D17 here.
 PAPER_CODE = replace(
     PAPER,
+    world=replace(PAPER.world, biased_noise=True),  # D17
     mind=MINDS["paper-code"],
     life=replace(PAPER.life, learner=replace(PAPER.life.learner, diet_marked_share=0.031)),  # D5
 )

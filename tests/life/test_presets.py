@@ -37,7 +37,16 @@ def test_paper_code_differs_in_the_parity_flags_only():
         "life.learner.diet_marked_share",  # D5
         "mind.imagination.dropout",  # D9
         "mind.policy.acts_on",  # D10
+        "world.biased_noise",  # D17
     }
+
+
+def test_paper_codes_worlds_are_seen_with_the_biased_noise():
+    """D17: the same moment, darker by half a level on average."""
+    paper, code = (PRESETS[name].world.worlds(2).reset(seed=3)[0] for name in ("paper", "paper-code"))
+    change = code["vision"].astype(int) - paper["vision"].astype(int)
+    assert -4 <= change.min() and change.max() <= 3 and change.mean() == pytest.approx(-0.5, abs=0.05)
+    assert (code["proprioception"] == paper["proprioception"]).all()
 
 
 @pytest.mark.parametrize("name", PRESETS)

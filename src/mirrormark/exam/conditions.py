@@ -13,6 +13,7 @@ from mirrormark.life.setup import WorldSetup
 from mirrormark.world.bodies import get as get_body
 from mirrormark.world.mark import MarkConfig
 from mirrormark.world.mirror import MirrorConfig
+from mirrormark.world.senses import Device
 from mirrormark.world.worlds import Worlds
 
 Player = Literal["mind", "untrained", "iid", "everyday", "oracle"]
@@ -50,7 +51,7 @@ class Condition:
         """Run once for each checkpoint; else once for the body."""
         return self.player in ("mind", "untrained")
 
-    def worlds(self, setup: WorldSetup, n: int, device: str = "cpu") -> Worlds:
+    def worlds(self, setup: WorldSetup, n: int, device: Device = "cpu") -> Worlds:
         """n worlds of this condition, with the body, tone and senses of a life; `device` is the eye's."""
         mirror = replace(self.mirror, distance_m=self.mirror.distance_m + self.distance_change_m)
         mark = self.mark

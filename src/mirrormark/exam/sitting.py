@@ -25,6 +25,7 @@ from mirrormark.life.setup import WorldSetup, build_mind
 from mirrormark.mind.mind import Mind
 from mirrormark.world import bodies
 from mirrormark.world.movement import MovementConfig
+from mirrormark.world.senses import Device
 
 CHANCE = "chance"
 """Name of the part that holds the conditions in which no mind acts."""
@@ -189,11 +190,11 @@ def _run(
     return found
 
 
-def _eye_device(subject: Subject | None, setup: WorldSetup) -> str:
+def _eye_device(subject: Subject | None, setup: WorldSetup) -> Device:
     """The eye looks where the mind thinks; without a mind or pixels, on the CPU."""
     if subject is None or "vision" not in setup.senses:
         return "cpu"
-    return next(subject.mind.dynamics.parameters()).device.type
+    return "cuda" if subject.mind.device.type == "cuda" else "cpu"
 
 
 def _player(subject: Subject | None, setup: WorldSetup, condition: Condition, mode: Mode) -> Player:

@@ -14,6 +14,7 @@ from torch import Tensor
 from mirrormark.life.memory import Episodes
 from mirrormark.life.rollout import Recipe, gather, to_tensors
 from mirrormark.life.setup import WorldSetup, movement_of
+from mirrormark.world.senses import Device
 from mirrormark.world.worlds import EPISODE_CONTROL_STEPS, Worlds
 
 HELD_OUT_SEED = 2**62
@@ -74,7 +75,7 @@ def hold_out(setup: WorldSetup, config: IndicatorConfig, device: torch.device | 
     )
 
 
-def _eye_device(setup: WorldSetup, device: torch.device) -> str:
+def _eye_device(setup: WorldSetup, device: torch.device) -> Device:
     return "cuda" if device.type == "cuda" and "vision" in setup.senses else "cpu"
 
 

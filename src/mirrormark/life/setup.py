@@ -11,7 +11,7 @@ from mirrormark.mind.senses import SenseSpec
 from mirrormark.world.mark import MarkConfig
 from mirrormark.world.mirror import MirrorConfig
 from mirrormark.world.movement import Movement, MovementConfig
-from mirrormark.world.senses import ABLATION, DEFAULT_SENSES
+from mirrormark.world.senses import ABLATION, DEFAULT_SENSES, Device, Vision
 from mirrormark.world.worlds import Worlds
 
 
@@ -33,6 +33,8 @@ class WorldSetup:
     """Everyday movement."""
     senses: tuple[str, ...] = DEFAULT_SENSES
     """What the agent senses; "cell" instead of "vision" is the symbolic eye, an ablation."""
+    biased_noise: bool = False
+    """Vision's noise is {-2..1} instead of {-2..2} (D17; public code: biased)."""
     threads: int | None = None
     """Threads of the physics; None: one for each core."""
 
@@ -44,12 +46,13 @@ class WorldSetup:
     def worlds(
         self,
         n: int,
-        device: str = "cpu",
+        device: Device = "cpu",
         mirror: MirrorConfig | Sequence[MirrorConfig] | None = None,
         mark: MarkConfig | None = None,
         measure_view: bool = False,
     ) -> Worlds:
         """n such worlds; an exam may exchange mirror and mark."""
+        eye = Vision(biased_noise=self.biased_noise)
         return Worlds(
             self.body,
             n,
@@ -57,7 +60,7 @@ class WorldSetup:
             mark=mark or self.mark,
             tone=self.tone,
             tone_scale=self.tone_scale,
-            senses=self.senses,
+            senses=[eye if name == eye.name else name for name in self.senses],
             device=device,
             threads=self.threads,
             measure_view=measure_view,
