@@ -30,6 +30,7 @@ def demo(out: Path = Path("demo"), body: str = "infant", seed: int = 3, control_
     movement.begin([seed])
     observation, info = worlds.reset(seed=[seed])
     frames = [picture(worlds, observation["vision"][0])]
+    iio.imwrite(out / f"{body}-portrait.png", portrait(worlds, observation["vision"][0]))
     for _ in track(range(control_steps), description="filming"):
         observation, *_, info = worlds.step(movement.act(observation))
         frames.append(picture(worlds, observation["vision"][0]))
@@ -37,20 +38,29 @@ def demo(out: Path = Path("demo"), body: str = "infant", seed: int = 3, control_
     iio.imwrite(film, np.stack(frames), fps=20, codec="libx264", macro_block_size=8)
     iio.imwrite(sheet, contact_sheet(frames))
     tone = worlds.scene.tone
-    print(
-        f"The {body} (tone: {tone}) moved at random for {control_steps / 20:.0f} s; nothing is learned here."
-    )
+    print(f"The {body} (tone: {tone}) moved at random for {control_steps / 20:.0f} s.")
+    print("No trained mind is shipped yet, so nobody decides here: this shows the world, not recognition.")
     print(f"Its mark {'came off by chance' if info['mark_removed'][0] else 'stayed on'}.")
     print(f"film:          {film.resolve()}")
+    print(f"portrait:      {(out / f'{body}-portrait.png').resolve()}")
     print(f"contact sheet: {sheet.resolve()}")
+
+
+def portrait(worlds: Worlds, seen: np.ndarray) -> np.ndarray:
+    """Two views from outside and what the eye sees, side by side."""
+    outside = [worlds.render(0, camera, SIDE, SIDE) for camera in ("world", "behind")]
+    return np.concatenate([*outside, enlarged(seen)], axis=1)
+
+
+def enlarged(seen: np.ndarray) -> np.ndarray:
+    """The eye's picture at SIDE pixels, without smoothing."""
+    zoom = SIDE // seen.shape[0]
+    return np.kron(seen, np.ones((zoom, zoom, 1), np.uint8))
 
 
 def picture(worlds: Worlds, seen: np.ndarray) -> np.ndarray:
     """A third person's view beside the eye's own, enlarged without smoothing."""
-    outside = worlds.render(0, "behind", SIDE, SIDE)
-    zoom = SIDE // seen.shape[0]
-    inside = np.kron(seen, np.ones((zoom, zoom, 1), np.uint8))
-    return np.concatenate([outside, inside], axis=1)
+    return np.concatenate([worlds.render(0, "behind", SIDE, SIDE), enlarged(seen)], axis=1)
 
 
 def contact_sheet(frames: list[np.ndarray]) -> np.ndarray:
