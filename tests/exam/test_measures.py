@@ -1,6 +1,7 @@
 """Measures on tables whose truth is known."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from synthetic_tables import make
 
@@ -61,7 +62,8 @@ def test_fall_of_g_is_found_and_time_is_taken_out():
     assert found is not None and found.matched is not None
     assert found.shift.estimate == pytest.approx(-12, abs=0.5)
     assert found.matched.estimate == pytest.approx(-12, abs=0.5)
-    assert found.shift.n == int(episodes["removed"].sum())
+    assert found.shift.n == found.pairs == int(episodes["removed"].sum()) and found.shift.unit == "pairs"
+    assert found.matched.n == 80 and "this one mind only" in found.speaks_of
 
 
 def test_drift_alone_is_not_taken_for_an_effect_of_removal():
@@ -77,9 +79,51 @@ def test_without_removal_there_is_no_before_and_after():
     assert before_after(*make({"mirror": 0.0})) is None
 
 
-def test_before_after_clusters_by_seed():
-    found = before_after(*make({"mirror": 0.7}, seeds=(3, 5), runs=20))
-    assert found is not None and set(found.by_seed) == {3, 5} and found.seed_interval is not None
+def test_few_runs_without_removal_are_no_control_of_time():
+    found = before_after(*make({"mirror": 0.95}))
+    assert found is not None and found.matched is None and found.matched_control is None
+    assert found.matched_missing is not None and "10 runs without removal" in found.matched_missing
+
+
+def test_before_after_counts_seeds():
+    found = before_after(*make({"mirror": 0.5}, seeds=(3, 5, 8), runs=30))
+    assert found is not None and set(found.by_seed) == {3, 5, 8}
+    for effect in (found.shift, found.matched):
+        assert effect is not None and (effect.n, effect.unit) == (3, "training seeds")
+    assert "n counts seeds" in found.speaks_of
+
+
+def exam_of(rng, seeds, removed, kept, seed_sd, run_sd):
+    """An exam without effect: G drifts evenly, by an amount that differs between minds and between runs."""
+    t_s = 0.25 * np.arange(20)
+    n = removed + kept
+    episodes = pd.DataFrame(
+        [
+            {"training_seed": s, "exam_seed": i, "episode": 0, "removed": i < removed, "removed_s": 2.5}
+            for s in range(seeds)
+            for i in range(n)
+        ]
+    )
+    drift = rng.normal(0, seed_sd, (seeds, 1)) + rng.normal(0, run_sd, (seeds, n))
+    steps = episodes.loc[episodes.index.repeat(20), ["training_seed", "exam_seed", "episode"]]
+    g = drift.reshape(-1, 1) * t_s[None] / 5
+    return episodes, steps.assign(t_s=np.tile(t_s, len(episodes)), expected_free_energy_nats=g.ravel())
+
+
+def test_seeds_that_drift_apart_are_no_effect_of_removal():
+    """Pooled over runs this finds an effect in about half of the exams; 5% are allowed."""
+    rng, exams = np.random.default_rng(5), 80
+    made = (exam_of(rng, seeds=3, removed=15, kept=0, seed_sd=3, run_sd=3) for _ in range(exams))
+    found = [before_after(*one) for one in made]
+    assert sum(one is not None and one.shift.p < 0.05 for one in found) / exams <= 0.10
+
+
+def test_the_control_of_time_has_an_error_of_its_own():
+    """Taken as a constant, ten runs without removal find an effect in half of the exams."""
+    rng, exams = np.random.default_rng(6), 80
+    made = (exam_of(rng, seeds=1, removed=50, kept=10, seed_sd=0, run_sd=3) for _ in range(exams))
+    found = [before_after(*one) for one in made]
+    assert sum(one is not None and one.matched is not None and one.matched.p < 0.05 for one in found) <= 8
 
 
 def test_first_touch_is_censored_where_no_hand_came():

@@ -140,3 +140,37 @@ def test_paired_shift_interval_covers_beyond_the_exact_range():
 def test_bad_input_is_one_sentence(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_seeds_that_agree_keep_the_noise_of_their_runs_in_a_difference():
+    """Three seeds, each 50 points above the control: Student's interval alone would have no width."""
+    pooled = st.newcombe_paired(both=20, first=140, second=20, neither=60)
+    assert st.seed_difference([0.5, 0.5, 0.5]).interval == (0.5, 0.5)
+    found = st.seed_difference([0.5, 0.5, 0.5], pooled)
+    assert found.interval == pooled.interval and found.n == 3 and np.isnan(found.p)
+    apart = st.seed_difference([0.1, 0.5, 0.9], pooled)
+    assert apart.interval == st.seed_difference([0.1, 0.5, 0.9]).interval and apart.p > 0.05
+
+
+def test_a_band_over_seeds_is_as_wide_as_seeds_differ():
+    """Two seeds that never touch and two that always do at once: runs agree, seeds do not."""
+    never, always = ([5.0] * 40, [False] * 40), ([1.0] * 40, [True] * 40)
+    curves = [st.kaplan_meier(*one) for one in (never, never, always, always)]
+    pooled = st.kaplan_meier(2 * never[0] + 2 * always[0], 2 * never[1] + 2 * always[1])
+    found = st.kaplan_meier_of_seeds(curves, pooled)
+    assert found.share.tolist() == pooled.share.tolist() == [0.5, 0.5]
+    assert pooled.low[0] > 0.4 and found.low[0] == 0.0 and found.high[0] == 1.0
+    same = st.kaplan_meier_of_seeds([pooled, pooled], pooled)
+    assert same.low.tolist() == pooled.low.tolist() and same.high.tolist() == pooled.high.tolist()
+
+
+@pytest.mark.parametrize(("removed", "kept"), [(60, 10), (20, 60), (40, 40)])
+def test_a_crossed_shift_counts_the_errors_of_both_groups(removed, kept):
+    """No effect, drift that differs from run to run: about 5% of exams may find one."""
+    rng = np.random.default_rng(11)
+    found = 0
+    for _ in range(1500):
+        drift, other = rng.normal(-5, 4, removed), rng.normal(-5, 4, kept)
+        at_each = other[None] + rng.normal(0, 1, (removed, kept))  # the cut's moment matters a little
+        found += st.crossed_shift(drift + rng.normal(0, 1, removed), at_each).p < 0.05
+    assert found / 1500 <= 0.07

@@ -79,21 +79,22 @@ def difference(exam: pd.DataFrame, control: pd.DataFrame, outcome: str = "remove
     shared = set(exam["training_seed"]) & set(control["training_seed"])
     if shared != set(exam["training_seed"]):
         return _against_unclustered(exam, control, outcome)
+    pooled = _paired(exam["removed"].to_numpy(), _aligned(exam, control, outcome))
     if len(shared) == 1:
-        return _paired(
-            exam["removed"].to_numpy(), _aligned(exam, control, outcome)
-        ), "Newcombe paired; exact McNemar"
+        return pooled, "Newcombe paired; exact McNemar"
     by_seed = [
         exam.loc[exam["training_seed"] == seed, "removed"].mean()
         - control.loc[control["training_seed"] == seed, outcome].mean()
         for seed in sorted(shared)
     ]
-    return statistics.seed_difference(by_seed), "one difference a seed; Student's t, n = seeds"
+    found = statistics.seed_difference(by_seed, pooled)
+    return found, "one difference a seed; Student's t, n = seeds, no narrower than Newcombe over all runs"
 
 
 def _aligned(exam: pd.DataFrame, control: pd.DataFrame, outcome: str) -> np.ndarray:
-    """The control's outcome in the order of the exam's worlds."""
-    found = control.set_index("exam_seed")[outcome].reindex(exam["exam_seed"])
+    """The control's outcome in the order of the exam's minds and worlds."""
+    world = ["training_seed", "exam_seed"]
+    found = control.set_index(world)[outcome].reindex(pd.MultiIndex.from_frame(exam[world]))
     if found.isna().any():
         raise ValueError(
             "difference: the control lacks some of the exam's worlds; run both with the same exam seeds."
@@ -115,16 +116,16 @@ def _against_unclustered(exam: pd.DataFrame, control: pd.DataFrame, outcome: str
     control's Wilson interval joined by squares, as Newcombe joins two Wilson intervals."""
     hits, n = int(control[outcome].sum()), len(control)
     seeds = exam.groupby("training_seed")["removed"].mean().to_numpy(dtype=float)
+    pooled = statistics.newcombe(int(exam["removed"].sum()), len(exam), hits, n)
     if seeds.size == 1:
-        found = statistics.newcombe(int(exam["removed"].sum()), len(exam), hits, n)
-        return found, "Newcombe; Fisher's exact"
+        return pooled, "Newcombe; Fisher's exact"
     chance, wilson = hits / n, statistics.wilson(hits, n)
-    found = statistics.seed_difference(seeds - chance)
+    found = statistics.seed_difference(seeds - chance, pooled)
     across = rate(exam).interval
     low = found.estimate - np.hypot(seeds.mean() - across.low, wilson.high - chance)
     high = found.estimate + np.hypot(across.high - seeds.mean(), chance - wilson.low)
     joined = Difference(found.estimate, Interval(float(low), float(high)), found.p, found.n)
-    return joined, "seed means against chance; Student's t, n = seeds"
+    return joined, "seed means against chance; Student's t, n = seeds, no narrower than Newcombe"
 
 
 def compare(exam: pd.DataFrame, controls: dict[str, tuple[pd.DataFrame, str]]) -> list[Comparison]:

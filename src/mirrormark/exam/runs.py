@@ -37,7 +37,13 @@ def first_touch(steps: pd.DataFrame, reach_m: float) -> pd.DataFrame:
 
 
 def first_touch_curve(steps: pd.DataFrame, reach_m: float) -> Survival:
+    """Kaplan-Meier over all runs; with several training seeds the mean of their curves and its band."""
     runs = first_touch(steps, reach_m)
+    curves = [_curve(of_seed) for _, of_seed in runs.groupby("training_seed")]
+    return statistics.kaplan_meier_of_seeds(curves, _curve(runs))
+
+
+def _curve(runs: pd.DataFrame) -> Survival:
     return statistics.kaplan_meier(runs["time_s"].to_numpy(), runs["touched"].to_numpy())
 
 

@@ -116,17 +116,49 @@ def newcombe_paired(both: int, first: int, second: int, neither: int, confidence
     return Difference(p_1 - p_2, Interval(max(low, -1.0), min(high, 1.0)), p, n)
 
 
-def seed_difference(differences: ArrayLike, confidence: float = 0.95) -> Difference:
-    """Mean of one difference a training seed: Student's interval and t-test; n is the number of seeds."""
+def seed_difference(
+    differences: ArrayLike, pooled: Difference | None = None, confidence: float = 0.95
+) -> Difference:
+    """Mean of one difference a training seed: Student's interval and t-test; n is the number of seeds.
+
+    `pooled`: the difference over all runs at once. Seeds that happen to agree have a Student interval of
+    width zero although their runs are still noisy: interval and p claim no more than the pooled ones do.
+    """
     sample = np.asarray(differences, dtype=float)
-    interval = t_interval(sample, confidence)
-    if (
-        np.ptp(sample) == 0
-    ):  # no spread: the t-test is undefined; claim nothing unless the effect is exactly zero
+    low, high = t_interval(sample, confidence)
+    if np.ptp(sample) < 1e-12:  # the t-test is undefined: claim nothing unless the effect is exactly zero
         p = 1.0 if sample[0] == 0 else float("nan")
     else:
         p = float(stats.ttest_1samp(sample, 0.0).pvalue)
-    return Difference(float(sample.mean()), interval, p, sample.size)
+    if pooled is not None:
+        low, high = min(low, pooled.interval.low), max(high, pooled.interval.high)
+        p = float(np.maximum(p, pooled.p))  # NaN stays NaN
+    return Difference(float(sample.mean()), Interval(low, high), p, sample.size)
+
+
+def crossed_shift(removed: ArrayLike, kept: ArrayLike, confidence: float = 0.95) -> Difference:
+    """Mean over all pairs (i, j) of removed[i] − kept[i, j], with the errors of both groups of runs.
+
+    removed (m,): one change for each run of the first group. kept (m, k): the change of each run of the
+    second group at the moment of each of the first. The mean is a two-sample U-statistic; its variance is
+    that of its two projections (Hoeffding 1948), compared with Student's t at Welch's degrees of freedom.
+    """
+    first, second = np.asarray(removed, dtype=float), np.asarray(kept, dtype=float)
+    m, k = second.shape
+    if m < 2 or k < 2:
+        raise ValueError("crossed_shift: at least two runs are needed in each group.")
+    parts = [
+        np.var(first - second.mean(1), ddof=1) / m,
+        np.var(second.mean(0), ddof=1) / k,
+    ]
+    estimate, variance = float(first.mean() - second.mean()), float(sum(parts))
+    if variance == 0:
+        return Difference(estimate, Interval(estimate, estimate), float("nan"), m + k)
+    freedom = variance**2 / (parts[0] ** 2 / (m - 1) + parts[1] ** 2 / (k - 1))
+    error = float(np.sqrt(variance))
+    reach = float(stats.t.ppf(0.5 + confidence / 2, freedom)) * error
+    p = float(2 * stats.t.sf(abs(estimate) / error, freedom))
+    return Difference(estimate, Interval(estimate - reach, estimate + reach), p, m + k)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -199,6 +231,18 @@ def kaplan_meier(time_s: ArrayLike, happened: ArrayLike, confidence: float = 0.9
     # Where nobody or everybody is left the interval is undefined: the share itself is all that is known.
     low, high = (np.where(np.isfinite(end), end, share) for end in ends)
     return Survival(np.asarray(curve.quantiles, dtype=float), share, low, high, time.size, int(event.sum()))
+
+
+def kaplan_meier_of_seeds(curves: Sequence[Survival], pooled: Survival) -> Survival:
+    """The pooled curve with a band for seeds: Student's interval of the seeds' shares at each time, no
+    narrower than the pooled one."""
+    if len(curves) < 2:
+        return pooled
+    at = [np.searchsorted(curve.time_s, pooled.time_s, side="right") for curve in curves]
+    shares = np.stack([np.concatenate([[1.0], c.share])[i] for c, i in zip(curves, at, strict=True)])
+    ends = np.array([t_interval(column) for column in shares.T])
+    low, high = np.clip(np.minimum(ends[:, 0], pooled.low), 0, 1), np.clip(ends[:, 1], pooled.high, 1)
+    return pooled._replace(share=shares.mean(0), low=low, high=high)
 
 
 def median_time_s(curve: Survival) -> float:

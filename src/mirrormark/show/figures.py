@@ -73,7 +73,7 @@ def _captions(results: dict[str, Any], training: Any) -> list[Caption]:
     probes = results["probes"] or {}
     frames = f"n={probes.get('frames', 0)} paired everyday frames, first mind; {who}"
     points = f"{len(training)} exam points, n={_runs(training)} runs each; {who}"
-    shift = results["free_energy"]["shift"]["n"] if results["free_energy"] else 0
+    shift = results["free_energy"]["pairs"] if results["free_energy"] else 0
     return [
         Caption("removal", "Removal beside its controls", f"95% intervals; small dots: training seeds. {n}."),
         Caption("fig4a", "Fig. 4a: distance over training", f"{points}."),

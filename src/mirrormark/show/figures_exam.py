@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mirrormark.exam import conditions, runs
-from mirrormark.exam.before_after import pairs
+from mirrormark.exam.before_after import cuts
 from mirrormark.exam.conditions import EXAM, YOKED
 from mirrormark.show import style
 
@@ -118,10 +118,12 @@ def _label_ends(axes: Axes, labels: list[tuple[float, str, str, float]]) -> None
 
 
 def before_after(episodes: pd.DataFrame, steps: pd.DataFrame) -> Figure | None:
-    """Fig. 3c: each removed run's mean G before and after, and the same cut in runs without removal."""
-    found = pairs(of(episodes, EXAM), of(steps, EXAM))
-    if found.empty:
+    """Fig. 3c: each removed run's mean G before and after; each kept run's mean change at these cuts."""
+    of_seed = cuts(of(episodes, EXAM), of(steps, EXAM))
+    if not of_seed:
         return None
+    found = pd.concat([one.pairs for one in of_seed.values()])
+    kept = pd.Series(np.concatenate([one.kept.mean(0) for one in of_seed.values()]))
     figure, (left, right) = style.new(6.4, 3.2, 1, 2, width_ratios=[1.15, 1])
     for row in found.itertuples():
         left.plot([0, 1], [row.before, row.after], color=style.QUIET, linewidth=0.6, alpha=0.45)
@@ -132,16 +134,17 @@ def before_after(episodes: pd.DataFrame, steps: pd.DataFrame) -> Figure | None:
     left.set_xticks([0, 1], ["before", "after"])
     change = found["after"] - found["before"]
     spots = [
-        (0, change, style.AFTER, "removed"),
-        (1, found["control"].dropna(), style.CONTROL, "not removed"),
+        (0, change, style.AFTER, f"removed\nn={len(change)}"),
+        (1, kept, style.CONTROL, f"not removed\nn={len(kept)}"),
     ]
-    jitter = np.random.default_rng(0).uniform(-0.15, 0.15, len(found))
+    jitter = np.random.default_rng(0)
     for x, values, colour, _ in spots:
-        right.plot(x + jitter[: len(values)], values, "o", color=colour, markersize=2.6, alpha=0.6)
+        spread = x + jitter.uniform(-0.15, 0.15, len(values))
+        right.plot(spread, values, "o", color=colour, markersize=2.6, alpha=0.6)
         if len(values):
             right.plot([x - 0.22, x + 0.22], [np.median(values)] * 2, color=colour, linewidth=3)
     right.axhline(0, color=style.INK, linewidth=0.6)
-    right.set(xlim=(-0.6, 1.6), ylabel="change of G (nats)", title="same moment cut")
+    right.set(xlim=(-0.6, 1.6), ylabel="change of G (nats)", title="cut at the same moments")
     right.set_xticks([0, 1], [label for *_, label in spots])
     return figure
 

@@ -43,9 +43,12 @@ Chance needs no eye and is shared by all minds of a body.</p>
 each with a 95% interval, with at least 1,000 runs of random movement. One checkpoint: Wilson's interval.
 Several training seeds: Student's t on seed means, never narrower than Wilson's. Differences: Newcombe's
 intervals (paired where the worlds are the same) with exact tests for one seed, one difference a seed for
-several; p-values are Holm-corrected over all negative controls. G before and after removal: Wilcoxon's
-signed-rank test and the Hodges–Lehmann shift; because G also changes with time alone, the same cut is made
-in runs without removal and subtracted.</p>
+several, never claiming more than all runs pooled would; p-values are Holm-corrected over all negative
+controls. G before and after removal: with one training seed Wilcoxon's signed-rank test and the
+Hodges–Lehmann shift over runs, which speak of that mind only; with several seeds Student's t on one shift a
+seed. Because G also changes with time alone, the same cuts are made in runs without removal (at least ten of
+a mind) and subtracted, with the error of both groups. The band of first touch is Kaplan–Meier's for one seed,
+Student's over the seeds' curves for several, never narrower than the pooled one.</p>
 """
 
 

@@ -122,18 +122,25 @@ def _free_energy(results: dict[str, Any]) -> str:
     if found is None:
         return "<p>No run has a removal with time before and after it: nothing to compare.</p>"
     shift, matched = found["shift"], found["matched"]
+    rank = f", rank correlation {shift['rank_biserial']:.2f}" if shift["rank_biserial"] is not None else ""
     text = (
         f"<p>{found['before_mean']:.2f} ± {found['before_sd']:.2f} nats before, {found['after_mean']:.2f} ± "
-        f"{found['after_sd']:.2f} after (mean ± SD of runs). Shift {shift['estimate']:.2f} nats "
-        f"({_range(shift['interval'], _nats)}; Wilcoxon {_p(shift['p'])}, n={shift['n']} pairs, "
-        f"rank correlation {shift['rank_biserial']:.2f}).</p>"
+        f"{found['after_sd']:.2f} after (mean ± SD of {found['pairs']} runs). "
+        f"Shift {_effect(shift)}{rank}.</p>"
+        f"<p class='quiet'>{escape(found['speaks_of'])}.</p>"
     )
     if matched is None:
-        return text + "<p>Every run removed the mark: no run is left as a control of matched time.</p>"
+        return text + f"<p>No control of matched time: {escape(found['matched_missing'])}.</p>"
     return text + (
         f"<p>Time alone changed G by {found['matched_control']:.2f} nats in runs without removal; with that "
-        f"taken out the shift is <b>{matched['estimate']:.2f} nats</b> "
-        f"({_range(matched['interval'], _nats)}; {_p(matched['p'])}, n={matched['n']}).</p>"
+        f"taken out the shift is {_effect(matched)}.</p>"
+    )
+
+
+def _effect(found: dict[str, Any]) -> str:
+    return (
+        f"<b>{found['estimate']:.2f} nats</b> ({_range(found['interval'], _nats)}; {_p(found['p'])},"
+        f" n={found['n']} {found['unit']}; {escape(found['method'])})"
     )
 
 
