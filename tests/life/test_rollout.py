@@ -1,5 +1,7 @@
 """Rollouts: what an episode is, who moves, determinism, worlds that break."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -109,6 +111,30 @@ def test_equal_seeds_draw_equal_noise_and_the_mean_draws_none():
     assert np.array_equal(means[0], means[1])
     with pytest.raises(ValueError, match="mode"):
         Actor(life.mind, 2, "best")  # type: ignore[arg-type]
+
+
+def blind():
+    """The public code's policy (D10) in a symbolic life."""
+    ours = symbolic()
+    return replace(ours, mind=replace(ours.mind, policy=replace(ours.mind.policy, acts_on="prior")))
+
+
+@pytest.mark.parametrize("mode", ["sample", "mean"])
+def test_a_blind_actors_first_action_is_random_and_its_own(mode):
+    """D10: from the actor's generator, not from the first latent, the policy or torch's own numbers."""
+    life = born(blind())
+    actor, acts = Actor(life.mind, 200, mode), []
+    for seed, fill in ((1, 0), (1, 3), (2, 0)):
+        torch.manual_seed(fill)
+        actor.begin(seed)
+        acts.append(actor.act_on(torch.full((200, life.mind.spec.K), fill)))
+    assert np.array_equal(acts[0], acts[1]) and not np.array_equal(acts[0], acts[2])
+    share = np.histogram(acts[0], bins=4, range=(-1, 1))[0] / acts[0].size
+    assert np.abs(share - 0.25).max() < 0.05
+    with torch.no_grad():
+        life.mind.policy.head.weight.zero_()
+        life.mind.policy.head.bias.copy_(torch.tensor([3.0] * 12 + [-30.0] * 12))
+    assert (actor.act_on(torch.zeros(200, life.mind.spec.K, dtype=torch.int64)) > 0.7).all()  # the second
 
 
 class Breaking:

@@ -3,6 +3,7 @@ import torch
 from tiny_minds import ACTIONS, random_latent, tiny_mind
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
 
+from mirrormark.mind.mind import ImaginationConfig
 from mirrormark.mind.policy import PolicyConfig, TanhNormal
 
 
@@ -63,3 +64,24 @@ def test_blind_policy_does_not_see_the_present_frame():
     latent[:, -1] = random_latent(mind, 6)
     torch.manual_seed(1)
     assert torch.equal(before, mind.act(latent, action, mode="mean"))
+
+
+def test_blind_policys_first_action_is_random():
+    """D10: even over [-1, 1], whatever the first frame is and whatever the policy would do."""
+    mind = tiny_mind(policy=PolicyConfig(hidden=16, acts_on="prior"))
+    with torch.no_grad():
+        mind.policy.head.bias.fill_(50.0)
+    none, firsts = torch.zeros(4000, 0, ACTIONS), []
+    for _ in range(2):
+        latent = random_latent(mind, 4000, 1)
+        torch.manual_seed(1)
+        firsts.append(mind.act(latent, none, mode="mean"))
+    assert torch.equal(*firsts)
+    edges = torch.linspace(-1, 1, 5)
+    share = torch.histogram(firsts[0], edges).hist / firsts[0].numel()
+    assert torch.allclose(share, torch.full((4,), 0.25), atol=0.02)
+    with pytest.raises(ValueError, match=r"imagination\.context of at least 2"):
+        tiny_mind(
+            policy=PolicyConfig(hidden=16, acts_on="prior"),
+            imagination=ImaginationConfig(horizon=5, context=1),
+        )

@@ -21,7 +21,8 @@ class Actor:
 
     Its past is what dreams have: `imagination.context` frames, growing by up to `horizon` steps before it is
     cut back to the context and taken in anew (most frames then cost one step of the sequence model, not a
-    refill). A policy that acts on the prior, as the public code's, keeps its window of exactly the context.
+    refill). A policy that acts on the prior, as the public code's, keeps its window of exactly the context,
+    and its first action is even over [-1, 1] in either mode: nothing has been predicted yet.
     """
 
     def __init__(self, mind: Mind, n: int, mode: Literal["sample", "mean"] = "sample") -> None:
@@ -53,14 +54,21 @@ class Actor:
     def act_on(self, latent: Tensor) -> np.ndarray:
         """The same for frames that are already encoded, (n, K)."""
         self.latent = latent
-        believed = self._predicted() if self._blind and self._history else latent
-        choice = self.mind.policy(believed, self.hidden)
+        action = self._random_action() if self._blind and not self._history else self._chosen(latent)
+        self._remember(latent, action)
+        return action.float().cpu().numpy()
+
+    def _random_action(self) -> Tensor:
+        shape = (self.n, self.mind.actions)
+        return torch.rand(shape, generator=self._random, device=self.device) * 2 - 1
+
+    def _chosen(self, latent: Tensor) -> Tensor:
+        """What the policy does."""
+        choice = self.mind.policy(self._predicted() if self._blind else latent, self.hidden)
         raw = choice.mean
         if self.mode == "sample":
             raw = raw + choice.std * torch.randn(raw.shape, generator=self._random, device=self.device)
-        action = raw.tanh()
-        self._remember(latent, action)
-        return action.float().cpu().numpy()
+        return raw.tanh()
 
     def _remember(self, latent: Tensor, action: Tensor) -> None:
         """Move `hidden` on to the next frame."""

@@ -116,6 +116,10 @@ class Mind(nn.Module):
                 f"imagination.context - 1 + horizon = {i.context - 1 + i.horizon} does not fit into "
                 f"dynamics.max_length = {config.dynamics.max_length}"
             )
+        if config.policy.acts_on == "prior" and i.context < 2:
+            raise ValueError(
+                "policy.acts_on='prior' needs imagination.context of at least 2: one frame predicts the next."
+            )
         self.config, self.actions = config, actions
         self.codec = build_codec(config.codec, senses)
         self.dynamics = Dynamics(self.spec, actions, config.dynamics)
@@ -152,14 +156,16 @@ class Mind(nn.Module):
         self, context_latent: Tensor, context_action: Tensor, mode: Literal["sample", "mean"] = "sample"
     ) -> Tensor:
         """Actions (B, A) in [-1, 1] from the last latents (B, T, K), the present one last, and the T-1
-        actions between them (B, T-1, A). Longer histories are cut to imagination.context."""
+        actions between them (B, T-1, A). Longer histories are cut to imagination.context. A policy that acts
+        on the prior has none for an episode's first frame: that action is even over [-1, 1] (D10)."""
         keep = self.config.imagination.context
         context_latent, steps = context_latent[:, -keep:], min(context_latent.shape[1], keep)
         context_action = context_action[:, context_action.shape[1] - (steps - 1) :]
+        blind = self.config.policy.acts_on == "prior"
+        if blind and steps == 1:
+            return torch.rand(context_latent.shape[0], self.actions, device=context_latent.device) * 2 - 1
         hidden, _ = recall(self.dynamics, context_latent, context_action, 0)
-        latent = context_latent[:, -1]
-        if self.config.policy.acts_on == "prior" and steps > 1:  # D10: blind to the present frame
-            latent = draw(self.dynamics.logits(hidden))
+        latent = draw(self.dynamics.logits(hidden)) if blind else context_latent[:, -1]
         raw = self.policy(latent, hidden)
         return (raw.mean if mode == "mean" else raw.sample()).tanh()
 
