@@ -187,7 +187,8 @@ def test_quiet_tokens_fall_silent_and_speak_where_posture_does_not_tell():
         (CodecConfig(), SYMBOLS, "cannot read symbols"),
         (CodecConfig(), PIXELS, "64×64"),
         (CodecConfig(channels=2), PAPER, "codec.embedding"),
-        (CodecConfig(kind="senses", grid=3), PIXELS, "codec.grid"),
+        (CodecConfig(kind="senses", grid=3), PIXELS, r"codec\.grid must be one of \[4, 8\], got 3"),
+        (CodecConfig(kind="senses", grid=0), PIXELS, r"codec\.grid must be one of \[4, 8\], got 0"),
         (CodecConfig(kind="senses", levels=(1,)), PIXELS, "codec.levels"),
         (CodecConfig(kind="fsq"), SYMBOLS, "exactly one image"),
         (CodecConfig(kind="ear"), PIXELS, "unknown codec.kind"),  # type: ignore[arg-type]
@@ -207,6 +208,7 @@ def test_clear_sentences_for_impossible_codecs(config, senses, sentence):
         ({"proprioception": torch.zeros(3, 3)}, "leading axes"),
         ({"proprioception": torch.zeros(2, 3, dtype=torch.int64)}, "wrong dtype"),
         ({"proprioception": None}, "lacks the senses"),
+        ({"smell": torch.zeros(2, 3)}, r"\['smell'\] unknown to this mind"),
     ],
 )
 def test_clear_sentences_for_impossible_observations(change, sentence):

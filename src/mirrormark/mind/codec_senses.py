@@ -71,8 +71,6 @@ class SensesCodec(SymbolicCodec):
                 f"the senses codec needs one image and at least one vector, got {sorted(senses)}"
             )
         c, size = config, senses[self.images[0]].size
-        if c.grid < 1:
-            raise ValueError("the senses codec needs codec.grid of 4 or more")
         self.quantise = ScalarQuantiser(c.levels)
         vision_tokens = c.grid**2 * c.tokens_per_cell
         self.spec = LatentSpec(self.read + (self.quantise.classes,) * vision_tokens)

@@ -37,6 +37,8 @@ def lead_shape(observation: Observation, senses: Senses) -> torch.Size:
     """The axes before the senses' own (B, or B and T), after checking names, shapes and dtypes."""
     if missing := [name for name in senses if name not in observation]:
         raise ValueError(f"the observation lacks the senses {missing}; it has {sorted(observation)}")
+    if extra := sorted(set(observation) - set(senses)):
+        raise ValueError(f"the observation has senses {extra} unknown to this mind; give {list(senses)} only")
     lead: torch.Size | None = None
     for name, sense in senses.items():
         value, own = observation[name], len(sense.shape)
