@@ -4,7 +4,8 @@ import pytest
 from synthetic_tables import RATES, make
 
 from mirrormark.exam import conditions, measures
-from mirrormark.exam.verdict import ABLATION, REQUIRED, judge
+from mirrormark.exam.verdict import REQUIRED, judge
+from mirrormark.world.senses import ABLATION
 
 
 def verdict_of(rates, *, symbolic=False, seeds=(0,), chance_runs=1000, without=()):

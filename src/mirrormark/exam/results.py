@@ -36,7 +36,8 @@ from mirrormark.exam.coverage import simulate
 from mirrormark.exam.measures import Rate
 from mirrormark.exam.protocol import Tables
 from mirrormark.exam.statistics import median_time_s
-from mirrormark.exam.verdict import ABLATION, judge
+from mirrormark.exam.verdict import judge
+from mirrormark.world.senses import ABLATION
 
 SCHEMA = "mirrormark.exam/1"
 DIGITS = 6

@@ -5,11 +5,10 @@ from typing import Literal
 
 from mirrormark.exam.conditions import title
 from mirrormark.exam.measures import Rate
+from mirrormark.world.senses import ABLATION
 
 Status = Literal["passed", "not passed", "incomplete", "ablation"]
 
-ABLATION = "ablation: told where the mark is seen"
-"""On every output of a mind with the symbolic eye."""
 CHANCE_RUNS = 1000
 """Fewest runs of random actions behind a "passed"."""
 

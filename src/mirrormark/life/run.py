@@ -24,8 +24,6 @@ from typing import Any, get_args, get_origin, get_type_hints
 from mirrormark.life.checkpoint import write_bytes, write_json
 
 _PACKAGES = ("mirrormark", "torch", "numpy", "mujoco", "numba", "gymnasium", "safetensors")
-ABLATION = "ablation: told where the mark is seen"
-"""Every output of a symbolic-eye run carries these words; such a run can never be reported as passed."""
 
 
 class RunError(ValueError):
