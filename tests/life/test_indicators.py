@@ -134,6 +134,33 @@ def test_a_perfect_dreamer_falls_like_the_world_and_a_stubborn_one_does_not(told
     assert stubborn["dreamed_gone_where_kept"] <= 0.5
 
 
+class Measured:
+    """Real worlds whose hands are said to be so far from the mark."""
+
+    def __init__(self, worlds, distance_m: np.ndarray) -> None:
+        self._worlds, self._distance_m, self.n = worlds, distance_m, worlds.n  # (steps, n)
+        self._t = 0
+
+    def reset(self, **options):
+        return self._worlds.reset(**options)
+
+    def step(self, action):
+        *rest, info = self._worlds.step(action)
+        self._t += 1
+        return *rest, info | {"hand_mark_distance_m": self._distance_m[self._t - 1]}
+
+
+def test_the_band_of_distances_is_over_episodes_not_over_moments():
+    """Four episodes around 1, 2, 3 and 4 cm; each moves by ±1 cm, and in the last one the mark comes off."""
+    life = born(symbolic())
+    distance_m = np.tile([0.01, 0.02, 0.03, 0.04], (100, 1))
+    distance_m[::2] += 0.01
+    distance_m[1::2] -= 0.01
+    distance_m[50:, 3] = np.nan
+    done = gates.behave(life.mind, Measured(life.worlds(4), distance_m))  # type: ignore[arg-type]
+    assert done.distance_p05_m == pytest.approx(0.0115) and done.distance_p95_m == pytest.approx(0.0385)
+
+
 def test_all_indicators_have_the_keys_and_repeat_themselves(told):
     life = born(symbolic())
     results = []
@@ -141,6 +168,7 @@ def test_all_indicators_have_the_keys_and_repeat_themselves(told):
         torch.manual_seed(0)
         results.append(gates.indicators(life.mind, told, life.worlds(4)))
     keys = {"mark_recovery", "efe_gap_nats", "efe_gap_per_posture_range", "dreamed_fall_nats", "removal_rate"}
-    assert keys | {"distance_m", "chance_removal_rate", "yoked_rate"} <= set(results[0])
+    keys |= {"distance_m", "distance_p05_m", "distance_p95_m", "chance_removal_rate", "yoked_rate"}
+    assert keys <= set(results[0])
     assert results[0] == results[1]
     assert all(np.isfinite(list(results[0].values())))

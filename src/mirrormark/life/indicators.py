@@ -176,6 +176,8 @@ class Behaviour(NamedTuple):
     removal_rate: float
     yoked_rate: float
     distance_m: float
+    distance_p05_m: float  # 5th and 95th percentile of episodes' means: Fig. 4a's band
+    distance_p95_m: float
     efe_nats: float
 
 
@@ -193,10 +195,13 @@ def behave(mind: Mind, worlds: Worlds, seed: int = _EXAM_SEED) -> Behaviour:
         distance.append(info["hand_mark_distance_m"])
         cost.append(actor.expected_free_energy)
     torch.set_num_threads(threads)  # see rollout.gather
+    low_m, high_m = np.nanpercentile(np.nanmean(distance, axis=0), (5, 95))
     return Behaviour(
         float(info["mark_removed"].mean()),
         float(info["yoked_touched"].mean()),
         float(np.nanmean(distance)),
+        float(low_m),
+        float(high_m),
         float(np.mean(cost)),
     )
 
@@ -226,6 +231,8 @@ def indicators(mind: Mind, held: HeldOut, worlds: Worlds | None) -> dict[str, fl
             "removal_rate": done.removal_rate,
             "yoked_rate": done.yoked_rate,
             "distance_m": done.distance_m,
+            "distance_p05_m": done.distance_p05_m,
+            "distance_p95_m": done.distance_p95_m,
             "efe_policy_nats": done.efe_nats,
         }
     return found | {
