@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 from mirrormark.life import checkpoint
 from mirrormark.life.run import Run, read_lines
@@ -14,7 +15,7 @@ from mirrormark.sweep.estimate import Pace, folder_bytes
 from mirrormark.sweep.plan import Folder, Job, asked
 
 _LAPS = 4
-"""Laps of life that are tried; the first warms up and is not counted (ours)."""
+"""Laps of life that are tried (ours)."""
 _LOOK_S = 0.1
 
 
@@ -37,7 +38,8 @@ def calibrate(job: Job, limit_s: float) -> Pace:
             if _run(folder.examined(replace(short, beside=None)), deadline):
                 exam_s = time.monotonic() - began
         size = _disk_bytes(run, folder.exam(job.name), Schedule(whole)) if exam_s else None
-        return Pace(f"{job.name}, tried for {_LAPS} laps", lap_s, exam_s, size)
+        laps = len(read_lines(run / "metrics.jsonl"))
+        return Pace(f"{job.name}, tried for {laps} laps", lap_s, exam_s, size)
 
 
 def _shortened(job: Job, config: ScheduleConfig) -> Job:
@@ -64,12 +66,12 @@ def _run(work: works.Work, deadline: float) -> bool:
 
 
 def _lap_seconds(run: Path) -> dict[str, float]:
-    """Seconds of a lap, without each phase's first where there is another to take."""
+    """Mean seconds of a phase's laps; its first, which warms up, only where there is no other."""
     rows: Sequence[dict] = read_lines(run / "metrics.jsonl")
     found: dict[str, list[float]] = {}
     for before, row in zip([None, *rows], rows):
         found.setdefault(row["phase"], []).append(row["seconds"] - (before["seconds"] if before else 0.0))
-    return {phase: sum(all_s[1:]) / len(all_s[1:]) for phase, all_s in found.items() if len(all_s) > 1}
+    return {phase: fmean(all_s[1:] or all_s) for phase, all_s in found.items()}
 
 
 def _disk_bytes(run: Path, exam: Path, whole: Schedule) -> int | None:
