@@ -31,6 +31,8 @@ REFERENCE = {
 is part of every stage here (design notes, speed.md; policy = imagination 87 + policy and value 14)."""
 _PARTS = (("world",), ("self_prior",), ("policy",), ("world", "self_prior", "policy"))
 _ACTIONS = 12
+_CODEC_SIZES = {"cuda": (2000, 2048, 256), "cpu": (20, 32, 16)}
+"""Steps, frames a step and episodes of `bench codec` where none are asked for; GPU: learning.md's."""
 
 
 def bench_learn(
@@ -137,27 +139,37 @@ def _lap(stages: tuple[str, ...], steps: int) -> Lap:
 
 def bench_codec(
     body: str = "infant",
-    steps: int = 2000,
-    batch: int = 2048,
-    episodes: int = 256,
+    steps: int | None = None,
+    batch: int | None = None,
+    episodes: int | None = None,
     device: Device = "auto",
     seed: int = 0,
     out: Path | None = None,
 ) -> None:
     """Train each codec for a number of steps on frames that the world makes; print what it sees of the mark.
 
+    A codec's line is printed when it is done. symbolic is left out: it learns nothing and sees no pixels. On
+    a CPU the defaults are so small that they show the command at work and prefer no codec.
+
     Args:
         body: Whose world.
-        steps: Train steps of each codec.
-        batch: Frames a step, drawn independently.
-        episodes: Everyday episodes that the frames come from, half of them marked.
+        steps: Train steps of each codec; None: 2,000 on a GPU, 20 on a CPU.
+        batch: Frames a step, drawn independently; None: 2,048 on a GPU, 32 on a CPU.
+        episodes: Everyday episodes that the frames come from, half of them marked; None: 256 on a GPU, 16 on
+            a CPU.
         device: Where.
         seed: Of worlds, weights and batches.
         out: Also write the table as JSON here.
     """
     place = choose_device(device)
+    usual = _CODEC_SIZES[place.type]
+    steps, batch, episodes = (
+        own if asked is None else asked for own, asked in zip(usual, (steps, batch, episodes))
+    )
+    if min(steps, batch, episodes) < 1:
+        raise ValueError("bench codec needs at least 1 step, 1 frame a step and 1 episode.")
     setup = WorldSetup(body=body)
-    worlds = setup.worlds(min(episodes, 256), place.type)
+    worlds = setup.worlds(min(episodes, 256), "cuda" if place.type == "cuda" else "cpu")
     parts = []
     for turn in range(-(-episodes // worlds.n)):
         made = gather(worlds, movement_of(setup, worlds), recipe(worlds.n, turn, seed, False), None)
@@ -165,9 +177,12 @@ def bench_codec(
     frames = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
     pairs = hold_out(setup, IndicatorConfig(everyday_episodes=64, pairs=512), place).pairs
     config = codecs.BenchConfig(steps=steps, batch=batch, seed=seed)
-    scores = codecs.compare(senses_of(worlds), frames, pairs.with_mark, pairs.without_mark, config)
-    print(codecs.table(scores))
+    print(codecs.heading(), flush=True)
+    rows = {}
+    paired = pairs.with_mark, pairs.without_mark
+    for name, score in codecs.compare(senses_of(worlds), frames, *paired, config):
+        print(codecs.line(name, score), flush=True)
+        rows[name] = score._asdict()
     if out is not None:
-        rows = {name: row._asdict() for name, row in scores.items()}
-        about = {"body": body, "steps": steps, "batch": batch}
+        about = {"body": body, "steps": steps, "batch": batch, "episodes": episodes, "device": place.type}
         out.write_text(json.dumps({**about, "codecs": rows}, indent=1) + "\n")

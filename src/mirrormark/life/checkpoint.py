@@ -95,6 +95,17 @@ def write_bytes(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
+def replace_bytes(path: Path, data: bytes) -> None:
+    """Exchange a file's content at once: a kill or a full disk leaves the old content."""
+    temporary = path.with_name(f"{_TEMPORARY}{path.name}")
+    try:
+        write_bytes(temporary, data)
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
 def _flush_folder(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -105,9 +116,7 @@ def _flush_folder(path: Path) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Replace a JSON file so that a reader sees the old or the new one, never a half."""
-    temporary = path.with_name(f"{_TEMPORARY}{path.name}")
-    write_bytes(temporary, (json.dumps(value, indent=1) + "\n").encode())
-    os.replace(temporary, path)
+    replace_bytes(path, (json.dumps(value, indent=1) + "\n").encode())
 
 
 def save(folder: Path, name: str, tree: dict, keep: int = 2, part_bytes: int = PART_BYTES) -> Path:

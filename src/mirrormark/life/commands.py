@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
@@ -11,9 +12,11 @@ from rich.console import Console
 from rich.table import Table
 
 from mirrormark.life import checkpoint, nan
-from mirrormark.life.live import Hook, Life, LifeConfig, live
+from mirrormark.life.live import Hook, Life, LifeConfig, UnstableWorlds, live
+from mirrormark.life.nan import NotFinite
 from mirrormark.life.records import Records
-from mirrormark.life.run import Run, list_runs, to_json
+from mirrormark.life.run import Run, RunError, list_runs, to_json
+from mirrormark.life.schedule import Lap
 from mirrormark.life.setup import WorldSetup
 from mirrormark.mind.mind import MindConfig
 
@@ -49,31 +52,53 @@ def train(
     place = choose_device(device)
     asked = {"preset": name, "body": world.body, "seed": seed, "ablation": world.ablation}
     asked |= {"world": to_json(world), "mind": to_json(mind), "life": to_json(config)}
-    console = Console()
-    run = Run.reopen(out, asked) if resume else None
-    if run is None:
+    # What cannot be used or lived is refused before a folder is made.
+    if resume:
+        Run.reopen(out, asked)
+    else:
         Run.check_free(out)
-    life = Life(world, mind, config, seed, place)  # refuses what cannot be lived before a folder is made
-    run = run or Run.create(out, asked)
-    if world.ablation:
-        console.print(f"[bold]{world.ablation}[/bold]")
+    life = Life(world, mind, config, seed, place)
+    with Run(out).held():
+        # Asked again: while the life was set up, another process may have taken the folder and left it.
+        run = Run.reopen(out, asked) if resume else Run.create(out, asked)
+        _live_in(run, life, name, resume, hooks)
+
+
+def _live_in(run: Run, life: Life, preset: str, resume: bool, hooks: tuple[Hook, ...]) -> None:
+    """The life in its folder, whose status always tells how it stands or ended."""
+    console = Console()
+    if life.world.ablation:
+        console.print(f"[bold]{life.world.ablation}[/bold]")
     try:
         if resume:
+            run.note("starting", **_standing(run))
             _go_on(life, run, console)
-        records = Records(run, life, name, console)
+        records = Records(run, life, preset, console)
         if not checkpoint.names(run.checkpoints):
             records.save()  # from the first moment on there is something to resume from
+        run.note("running", lap=life.next_lap, episodes=life.episodes_lived)
         with _StopSoon(console, records) as stop, records:
             live(life, (records, *hooks, stop), run.path / "nan")
+        run.note("finished", lap=life.next_lap, episodes=life.config.schedule.episodes)
     except (Interrupted, KeyboardInterrupt):
         run.note("interrupted", **_standing(run))
         console.print(f"Interrupted; go on with the same command and --resume. {run.path}")
-        return
     except BaseException as error:
-        run.note("failed", reason=str(error), **_standing(run))
+        _note_failure(run, error)
+        if isinstance(error, OSError):
+            what = error.strerror or str(error)
+            raise RunError(f"{run.path}: {what}. Make room, then go on with --resume.") from error
+        if isinstance(error, NotFinite | UnstableWorlds | torch.OutOfMemoryError):
+            raise RunError(f"{run.path}: {error}") from error
         raise
-    run.note("finished", lap=life.next_lap, episodes=life.config.schedule.episodes)
-    console.print(f"Finished: {run.path}")
+    else:
+        console.print(f"Finished: {run.path}")
+
+
+def _note_failure(run: Run, error: BaseException) -> None:
+    """On a disk that is really full not even this can be written; the first mistake is the one to tell."""
+    with suppress(OSError):
+        run.note("failed", reason=str(error), **_standing(run))
 
 
 def _go_on(life: Life, run: Run, console: Console) -> None:
@@ -101,7 +126,8 @@ def _standing(run: Run) -> dict[str, Any]:
 
 
 class _StopSoon:
-    """Ctrl-C or SIGTERM: finish the lap, save, stop. A second one stops at once, at the last checkpoint."""
+    """Ctrl-C or SIGTERM: finish the lap, save, keep its weights, stop. A second one stops at once, at the
+    last checkpoint."""
 
     def __init__(self, console: Console, records: Records) -> None:
         self._console, self._records, self._asked = console, records, False
@@ -125,9 +151,12 @@ class _StopSoon:
         self._asked = True
         self._console.print("Stopping after this lap; once more stops at once.")
 
-    def __call__(self, lap: Any, life: Life, metrics: dict[str, float]) -> None:
+    def __call__(self, lap: Lap, life: Life, metrics: dict[str, float]) -> None:
         if self._asked:
-            self._records.save(lap)
+            if not lap.checkpoint:
+                self._records.save(lap)
+            if not lap.exam:
+                self._records.snapshot(lap)
             raise Interrupted
 
 

@@ -111,6 +111,7 @@ class Learner:
         self.steps = 0
         self.refused = torch.zeros((), device=self.device)
         self.in_a_row = torch.zeros((), device=self.device)
+        self.longest_row = torch.zeros((), device=self.device)
         self._sums: dict[str, Tensor] = {}
         self._names: dict[tuple[str, ...], set[str]] = {}
         self._open: tuple[str, ...] = ()
@@ -132,6 +133,7 @@ class Learner:
         for total in self._sums.values():
             total.zero_()
         self.refused.zero_()
+        self.longest_row.zero_()
         self.mind.train()
         self._take_steps(memory, lap)
         self.mind.eval()
@@ -140,8 +142,8 @@ class Learner:
 
     def _take_steps(self, memory: Memory, lap: Lap) -> None:
         key, remaining = (lap.stages, id(memory)), lap.steps
-        captured = self.device.type == "cuda" and self.config.capture
-        if captured and key not in self._graphs and remaining > _WARM_UP_STEPS:
+        captures = self.device.type == "cuda" and self.config.capture
+        if captures and key not in self._graphs and remaining > _WARM_UP_STEPS:
             side = torch.cuda.Stream()
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
@@ -154,9 +156,8 @@ class Learner:
             with torch.cuda.graph(graph):
                 self.train_step(memory, lap.stages)
             self._graphs[key] = graph
-        step = (
-            self._graphs[key].replay if key in self._graphs else lambda: self.train_step(memory, lap.stages)
-        )
+        graph = self._graphs.get(key)
+        step = graph.replay if graph else lambda: self.train_step(memory, lap.stages)
         for _ in range(remaining):
             step()
 
@@ -164,7 +165,8 @@ class Learner:
         if not lap.steps:
             return {}
         names = sorted(self._names[lap.stages])
-        packed = torch.stack([self._sums[name] for name in names] + [self.refused, self.in_a_row]).tolist()
+        packed = [*(self._sums[name] for name in names), self.refused, self.longest_row]
+        packed = torch.stack(packed).tolist()
         metrics = {name: total / lap.steps for name, total in zip(names, packed)}
         return metrics | {"refused_steps": packed[-2], "refused_in_a_row": packed[-1]}
 
@@ -190,6 +192,7 @@ class Learner:
         bad = (refused > 0).float()
         self.refused.add_(bad)
         self.in_a_row.copy_((self.in_a_row + 1) * bad)
+        self.longest_row.copy_(torch.maximum(self.longest_row, self.in_a_row))
 
     def _autocast(self) -> torch.autocast:
         # Without the weight cache: cached casts from the capture would be stale in every replay.
@@ -254,11 +257,11 @@ class Learner:
     def _contexts(
         self, memory: Memory, latent: Tensor | None, action: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Real pasts for the dreams. Where frames would have to be encoded again, windows of the world
-        batch serve."""
+        """Real pasts for the dreams, from anywhere in memory: no label chooses them. Where frames would have
+        to be encoded again, windows of the world batch serve, as in the public code."""
         context = self.mind.config.imagination.context
         if self.tokens or latent is None or action is None:
-            draw = memory.sequences(self.config.dreams, context)
+            draw = memory.any_sequences(self.config.dreams, context)
             return self._latent_of(draw.observation), draw.action
         starts = latent.shape[1] - context + 1
         chosen = torch.randint(latent.shape[0] * starts, (self.config.dreams,), device=self.device)

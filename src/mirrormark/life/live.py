@@ -78,7 +78,10 @@ class Life:
         frame = {name: _stored(sense) for name, sense in self.mind.codec.senses.items()}
         small = torch.uint8 if self.mind.spec.widest <= 256 else torch.int16
         kept = {"latent": ((self.mind.spec.K,), small)} if config.tokens else frame
-        self.memory = Memory(kept, some.actions, FRAMES_PER_EPISODE, config.memory, self.device)
+        # Beside a frame's few token bytes, actions would be most of memory and checkpoint; half precision is
+        # off by 2⁻¹² at most, and the least noise of an action is 0.1.
+        kind = torch.float16 if config.tokens else torch.float32
+        self.memory = Memory(kept, some.actions, FRAMES_PER_EPISODE, config.memory, self.device, kind)
         self.pool: Memory | None = None
         if config.schedule.codec_laps:
             room = MemoryConfig(
@@ -93,6 +96,11 @@ class Life:
             seeing = self.device.type == "cuda" and "vision" in self.world.senses
             self._worlds[n] = self.world.worlds(n, "cuda" if seeing else "cpu")
         return self._worlds[n]
+
+    @property
+    def episodes_lived(self) -> int:
+        """Episodes gathered so far, without the codec's."""
+        return self.schedule.lap(self.next_lap - 1).episodes_after if self.next_lap else 0
 
     def memory_of(self, lap: Lap) -> Memory:
         """What the lap fills and learns from: the codec's pool in its phase, then memory."""

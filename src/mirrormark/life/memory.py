@@ -4,7 +4,8 @@ How an episode lies in memory: an episode of 100 control steps has L = 101 frame
 reset shows. Action t is the one taken *after* frame t and leads to frame t + 1; the last frame has no
 action and holds zeros, which no loss ever reads.
 
-Mark labels choose which stored episodes are drawn and nothing else: no method returns one with a batch.
+Mark labels choose which stored episodes are drawn and nothing else: no method returns one with a batch. Where
+dreams start, not even that: `any_sequences` draws from all stored episodes alike.
 Everything a draw needs (counts, group slots, priorities) lies on the memory's device, so that drawing can
 be part of a captured CUDA graph: no host synchronisation, no Python branch that depends on what is stored.
 """
@@ -67,6 +68,7 @@ class Memory:
         frames_per_episode: int,
         config: MemoryConfig,
         device: torch.device | str = "cpu",
+        action_dtype: torch.dtype = torch.float32,
     ) -> None:
         self.config, self.length, self.device = config, frames_per_episode, torch.device(device)
         self.per_group = config.capacity_episodes // len(GROUPS)
@@ -76,7 +78,7 @@ class Memory:
             return torch.zeros((rows, frames_per_episode, *shape), dtype=dtype, device=self.device)
 
         self.observation = {name: room(shape, dtype) for name, (shape, dtype) in fields.items()}
-        self.action = room((actions,), torch.float32)
+        self.action = room((actions,), action_dtype)
         self.mark = room((), torch.bool)
         self.error = torch.zeros(rows, device=self.device)
         self.count = torch.zeros(len(GROUPS), dtype=torch.int64, device=self.device)
@@ -102,7 +104,7 @@ class Memory:
             rows = (group * self.per_group + places).to(self.device)
             for name, kept in self.observation.items():
                 kept[rows] = self._take(episodes.observation[name], chosen, kept.dtype)
-            self.action[rows] = self._take(episodes.action, chosen, torch.float32)
+            self.action[rows] = self._take(episodes.action, chosen, self.action.dtype)
             self.mark[rows] = self._take(episodes.mark, chosen, torch.bool)
             # A new episode is as interesting as the worst-predicted one: it will be drawn soon.
             self.error[rows] = self.error.max().clamp_min(1.0)
@@ -143,16 +145,27 @@ class Memory:
     def sequences(self, batch: int, length: int) -> Draw:
         """(B, T) windows: groups in even rotation, episode and start uniform, a share of them by
         curiosity."""
-        if length > self.length:
-            raise ValueError(f"A window of {length} frames does not fit an episode of {self.length} frames.")
         rotation = torch.arange(batch, device=self.device) + torch.randint(_SLOTS, (1,), device=self.device)
         row = self._episodes_of(self._slots[rotation % _SLOTS])
         curious = round(batch * self.config.curious_share)
         if curious:
             row = torch.cat([self._curious_rows(curious), row[curious:]])
-        start = (torch.rand(batch, device=self.device) * (self.length - length + 1)).long()
+        return self._windows(row, length)
+
+    def any_sequences(self, batch: int, length: int) -> Draw:
+        """(B, T) windows of any stored episodes, each as likely as every other: no group, no label."""
+        until = self.count.cumsum(0)
+        number = (torch.rand(batch, device=self.device, dtype=torch.float64) * until[-1]).long()
+        group = torch.searchsorted(until, number, right=True).clamp_max(len(GROUPS) - 1)
+        return self._windows(group * self.per_group + number - (until - self.count)[group], length)
+
+    def _windows(self, row: Tensor, length: int) -> Draw:
+        """A window of each of the given episodes, its start uniform."""
+        if length > self.length:
+            raise ValueError(f"A window of {length} frames does not fit an episode of {self.length} frames.")
+        start = (torch.rand(len(row), device=self.device) * (self.length - length + 1)).long()
         frame = row[:, None] * self.length + start[:, None] + torch.arange(length, device=self.device)
-        return Draw(self._gather(frame), self.action.flatten(0, 1)[frame], row)
+        return Draw(self._gather(frame), self.action.flatten(0, 1)[frame].float(), row)
 
     def frames(self, batch: int, marked_share: float, random_only: bool = True) -> dict[str, Tensor]:
         """(B, ...) single frames of which `marked_share` come from marked episodes (the self-prior's

@@ -40,7 +40,12 @@ class _Recorder:
         self.draws: list[dict[str, Any]] = []
 
     def sequences(self, batch: int, length: int) -> Draw:
-        draw = self._memory.sequences(batch, length)
+        return self._keep(self._memory.sequences(batch, length))
+
+    def any_sequences(self, batch: int, length: int) -> Draw:
+        return self._keep(self._memory.any_sequences(batch, length))
+
+    def _keep(self, draw: Draw) -> Draw:
         self.draws.append({"observation": draw.observation, "action": draw.action, "row": draw.row})
         return draw
 
@@ -62,6 +67,8 @@ class _Playback(_Recorder):
     def sequences(self, batch: int, length: int) -> Draw:
         kept = self._left.pop(0)
         return Draw(kept["observation"], kept["action"], kept["row"])
+
+    any_sequences = sequences
 
     def frames(self, *arguments: Any) -> dict[str, torch.Tensor]:
         return self._left.pop(0)["observation"]

@@ -2,11 +2,13 @@
 line."""
 
 import time
+from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from torch.utils.tensorboard import SummaryWriter
 
 from mirrormark.life import checkpoint
@@ -39,12 +41,13 @@ class Records:
         columns = ("{task.description}", "{task.fields[facts]}")
         self._progress = Progress(
             TextColumn(columns[0]), BarColumn(bar_width=24), TextColumn("{task.percentage:3.0f}%"),
-            TimeElapsedColumn(), TimeRemainingColumn(), TextColumn(columns[1]), console=console,
+            TimeElapsedColumn(), TextColumn(columns[1]), console=console,
             disable=not console.is_terminal,
         )  # fmt: skip
+        self._first_lap = life.next_lap
         self._task = self._progress.add_task(preset, total=life.schedule.total_laps, facts="")
         self._progress.update(self._task, completed=life.next_lap)
-        self._newest: dict[str, float] = {}
+        self._newest: dict[str, float | None] = {}
 
     def __enter__(self) -> "Records":
         self._board = SummaryWriter(str(self.run.tensorboard), purge_step=self.life.learner.steps)
@@ -91,26 +94,35 @@ class Records:
             found = indicators(life.mind, self._held, worlds)
             image = picture(life.mind, self._held)
         first = {key: found[key] for key in SHOWN if key in found}
-        name = f"episodes-{lap.episodes_after:08d}"
-        facts = {"lap": lap.index, "episodes": lap.episodes_after, "steps": life.learner.steps}
-        about = describe(life.mind, life.world, preset=self.preset, seed=life.seed, **facts)
-        save_snapshot(self.run.snapshots, name, life.mind, about)
+        name = self.snapshot(lap)
         seconds = round(time.monotonic() - self._began, 2)
-        row = facts | first | found | {"snapshot": name, "seconds": seconds, "ablation": life.world.ablation}
+        row = self._facts(lap) | first | found | {"snapshot": name, "seconds": seconds}
+        row["ablation"] = life.world.ablation
         self.run.append("exams.jsonl", row)
         for key, value in found.items():
-            self._board.add_scalar(f"gates/{key}", value, life.learner.steps)
+            if value is not None:
+                self._board.add_scalar(f"gates/{key}", value, life.learner.steps)
         if image is not None:
             save_picture(self.run.pictures / f"{name}.png", image)
             shown = "real, reconstructed, dreamed, self-prior"
             self._board.add_image(shown, image, life.learner.steps, dataformats="HWC")
         self._newest = first
-        told = "  ".join(f"{key} {value:.3g}" for key, value in first.items())
+        told = "  ".join(_told(first))
         chance = f"(chance {found['chance_removal_rate']:.2f}, {found['chance_distance_m']:.3f} m)"
         note = f"  [{life.world.ablation}]" if life.world.ablation else ""
         self.console.print(
             f"episodes {lap.episodes_after:>6}  {told}  {chance}{note}", highlight=False, markup=False
         )
+
+    def _facts(self, lap: Lap) -> dict[str, int]:
+        return {"lap": lap.index, "episodes": lap.episodes_after, "steps": self.life.learner.steps}
+
+    def snapshot(self, lap: Lap) -> str:
+        """The mind's weights alone, as after this lap; gives the snapshot's name."""
+        life, name = self.life, f"episodes-{lap.episodes_after:08d}"
+        about = describe(life.mind, life.world, preset=self.preset, seed=life.seed, **self._facts(lap))
+        save_snapshot(self.run.snapshots, name, life.mind, about)
+        return name
 
     def save(self, lap: Lap | None = None) -> None:
         """A checkpoint of everything after this lap (None: before the first)."""
@@ -119,10 +131,23 @@ class Records:
         about = describe(life.mind, life.world, preset=self.preset, **facts)
         checkpoint.save(self.run.checkpoints, f"lap-{life.next_lap:08d}", life.state() | {"about": about})
 
+    def left_s(self, lap: Lap) -> float:
+        """Until the run ends, at the mean pace of this process so far."""
+        lived = lap.index + 1 - self._first_lap
+        left = self.life.schedule.total_laps - lap.index - 1
+        return (time.monotonic() - self._began) / lived * left
+
     def _show(self, lap: Lap, row: dict[str, Any], metrics: dict[str, float]) -> None:
         stages = "+".join(lap.stages) or "gathering"
-        shown = [f"{row['steps_per_s']:.1f} steps/s", f"episodes {lap.episodes_after}"]
+        left = timedelta(seconds=round(self.left_s(lap)))
+        shown = [f"ETA {left}", f"{row['steps_per_s']:.1f} steps/s", f"episodes {lap.episodes_after}"]
         shown += [
             f"{key} {metrics[key]:.3g}" for key in ("vision", "dynamics", "G_everyday") if key in metrics
         ]
+        shown += _told(self._newest)  # as of the last exam point
         self._progress.update(self._task, completed=lap.index + 1, description=stages, facts=", ".join(shown))
+
+
+def _told(found: Mapping[str, float | None]) -> list[str]:
+    """Indicators in words; what could not be measured is said to be unknown."""
+    return [f"{key} {'unknown' if value is None else f'{value:.3g}'}" for key, value in found.items()]

@@ -2,13 +2,14 @@
 
 - config.json: the whole preset as it ran, with seed and body
 - versions.json: python, torch, mujoco, ..., git commit, machine
-- status.json: state, lap, episodes, process
+- status.json: state, lap, episodes, process; lock: which process holds the folder, locked while it lives
 - metrics.jsonl: one line a lap; exams.jsonl: one line an exam point
 - checkpoints/: the last two; snapshots/: weights only, one an exam point
 - pictures/, tensorboard/, nan/ (only after a stop by non-finite losses)
 """
 
 import dataclasses
+import fcntl
 import json
 import os
 import platform
@@ -17,13 +18,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
-from mirrormark.life.checkpoint import write_bytes, write_json
+from mirrormark.life.checkpoint import replace_bytes, write_json
 
 _PACKAGES = ("mirrormark", "torch", "numpy", "mujoco", "numba", "gymnasium", "safetensors")
+_LOCK = "lock"
+_SILENT_S = 900.0
+"""A run writes its status every lap, at most minutes apart: after a quarter of an hour nobody is there."""
 
 
 class RunError(ValueError):
@@ -119,7 +124,7 @@ class Run:
             raise RunError(
                 f"{path} already holds a run: add --resume to go on with it, or choose another --out."
             )
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if path.exists() and (not path.is_dir() or any(file.name != _LOCK for file in path.iterdir())):
             raise RunError(f"{path} exists and is not an empty folder: choose another --out.")
 
     @classmethod
@@ -128,8 +133,8 @@ class Run:
         cls.check_free(path)
         run = cls(path)
         path.mkdir(parents=True, exist_ok=True)
+        write_json(path / "config.json", config)  # first: a folder with it can be resumed, whatever follows
         write_json(path / "versions.json", versions())
-        write_json(path / "config.json", config)
         run.note("starting", lap=0, episodes=0)
         return run
 
@@ -140,10 +145,10 @@ class Run:
         if not (path / "config.json").exists():
             raise RunError(f"{path} holds no run to resume: leave out --resume to start one.")
         state = run.status()
-        if state["state"] == "running":
-            raise RunError(
-                f"{path} is being trained by process {state['pid']} on this machine: end that first."
-            )
+        # Another machine's process is not ours to ask after: a folder that came from there has ended.
+        here = state.get("host") == socket.gethostname()
+        if state["state"] in ("running", "starting") and here:
+            raise RunError(_taken(path, f"{state['pid']} on {state['host']}"))
         differing = list(differences(run.config(), config))
         if differing:
             raise RunError(
@@ -152,19 +157,41 @@ class Run:
             )
         return run
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep every other process out of the folder; the system lets go of it however this one ends."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with open(self.path / _LOCK, "a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                raise RunError(_taken(self.path, file.read().strip() or "unknown")) from None
+            except OSError:
+                pass  # a file system without locks: status.json alone must tell
+            file.truncate(0)
+            file.write(f"{os.getpid()} on {socket.gethostname()}\n")
+            file.flush()
+            yield
+
     def config(self) -> dict:
         """What the run was started with."""
         return json.loads((self.path / "config.json").read_text())
 
     def status(self) -> dict:
-        """status.json, with "running" corrected to "killed" when that process is no more."""
+        """status.json, with "running" corrected to "killed" when that process is no more.
+
+        A process on another machine cannot be asked: it counts as killed when it has been silent for long.
+        """
         try:
             status = json.loads((self.path / "status.json").read_text())
         except (OSError, json.JSONDecodeError):
             return {"state": "killed", "pid": None, "lap": 0, "episodes": 0}
-        here = status.get("host") == socket.gethostname()
-        if status["state"] in ("running", "starting") and here and not _alive(status["pid"]):
-            status["state"] = "killed"
+        if status["state"] in ("running", "starting"):
+            here = status.get("host") == socket.gethostname()
+            silent_s = time.time() - status.get("updated_s", 0.0)
+            if not (_alive(status["pid"]) if here else silent_s < _SILENT_S):
+                status["state"] = "killed"
         return status
 
     def note(self, state: str, **facts: Any) -> None:
@@ -183,7 +210,11 @@ class Run:
             path = self.path / file
             if path.exists():
                 kept = [row for row in read_lines(path) if row["lap"] < lap]
-                write_bytes(path, "".join(json.dumps(row) + "\n" for row in kept).encode())
+                replace_bytes(path, "".join(json.dumps(row) + "\n" for row in kept).encode())
+
+
+def _taken(path: Path, process: str) -> str:
+    return f"{path} is being trained by process {process}: end that first."
 
 
 def differences(old: Any, new: Any, name: str = "") -> Iterator[str]:
