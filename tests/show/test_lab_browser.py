@@ -58,12 +58,17 @@ def browser() -> Iterator:
 
 
 @pytest.fixture(scope="module")
-def lab(browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator:
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("recordings")
+
+
+@pytest.fixture(scope="module")
+def lab(browser, out: Path) -> Iterator:
     from mirrormark.show.lab.command import free_port
     from mirrormark.show.lab.page import Page
 
     session = Session(Minds(preset="smoke", shipped=Path("nowhere")), "infant")
-    page = Page(session, tmp_path_factory.mktemp("out"), port=free_port("localhost", 8090))
+    page = Page(session, out, port=free_port("localhost", 8090))
     page.pace.pause(True)  # the mark is looked for where the body is now
     yield page
     page.close()
@@ -170,6 +175,18 @@ def take_off(lab, tab) -> None:
 def newest(lab):
     """The tab that was opened last."""
     return max(lab.server.get_clients().items())[1]
+
+
+def test_recording_saves_a_film_and_a_table(lab, tab, complaints, out):
+    tab.get_by_role("button", name="Record").click()
+    wait_for(lambda: lab.session.recorder.running, "nothing is recorded")
+    tab.get_by_role("button", name="One step").click()
+    wait_for(lambda: len(lab.session.recorder) == 1, "no step was recorded")
+    wait_for_text(tab, "#state", "recording")
+    tab.get_by_role("button", name="Record").click()
+    wait_for_text(tab, "#said", "Saved lab-")
+    assert sorted(path.suffix for path in out.iterdir()) == [".mp4", ".parquet"]
+    assert not complaints
 
 
 def stick(lab, tab) -> None:

@@ -97,7 +97,7 @@ class Panel:
             mind = gui.add_dropdown("Mind", self.session.minds.names(self.session.body))
             mover = gui.add_dropdown("Moved by", MOVERS)
             speed = gui.add_slider("Speed (×)", 0.1, 4.0, 0.1, 1.0)
-            seed = gui.add_number("Seed", self.session.seed, min=0, step=1)
+            seed = gui.add_number("Seed", self.session.seed, min=0, max=2**31 - 1, step=1)
         return Controls(time, mark, speed, seed, body, mind, mover, *mirror)
 
     # From the session to the switches ----------------------------------------------------------------------

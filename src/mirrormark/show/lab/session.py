@@ -128,7 +128,7 @@ class Session:
 
     def _begin_movement(self) -> None:
         """The policy forgets its past; everyday movement draws new torques, from the seed and the time."""
-        seed = self.seed * 1_000_003 + self._control_steps
+        seed = (self.seed * 1_000_003 + self._control_steps) % 2**62
         if self.mover == POLICY:
             self._actor.begin(seed)
             return
