@@ -1,6 +1,7 @@
 """Sweeps small enough for tests: the smoke preset cut to two laps, and a folder with made-up runs in it."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def pretend_trained(
     run = folder.run(job.name)
     run.mkdir(parents=True, exist_ok=True)
     (run / "config.json").write_text(json.dumps({"preset": "smoke", "ablation": None} | facts))
-    status = {"state": state, "pid": 1, "host": host, "lap": 1, "episodes": 4}
+    status = {"state": state, "pid": 1, "host": host, "lap": 1, "episodes": 4, "updated_s": time.time()}
     (run / "status.json").write_text(json.dumps(status))
 
 

@@ -79,19 +79,11 @@ class _Driver:
     def _left_over(self, job: Job) -> bool:
         """Whether a command of an earlier driver still lives here. It is waited for, never doubled.
 
-        A run marked as running on another machine was ours and has ended, or this job would not be waiting:
-        that machine could not say so any more.
+        One that is marked as running on another machine was ours and has ended, or this job would not be
+        waiting: that machine could not say so any more.
         """
-        run = Run(self.folder.run(job.name))
-        if not (run.path / "status.json").exists():
-            return False
-        status = run.status()
-        if status["state"] not in ("running", "starting"):
-            return False
-        if status["host"] == socket.gethostname():
-            return True
-        run.note("killed", lap=status["lap"], episodes=status["episodes"])
-        return False
+        status = Run(self.folder.run(job.name)).status()
+        return status["state"] in ("running", "starting") and status["host"] == socket.gethostname()
 
     def submit(self, job: Job) -> None:
         step = self.step(job)
