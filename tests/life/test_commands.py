@@ -1,15 +1,20 @@
 """The smaller commands: runs, bench, pictures."""
 
+import io
 import json
+import time
 
+import pytest
 import torch
+from rich.console import Console
 from tiny_lives import born, joint, symbolic
 
 from mirrormark.life.bench import bench_learn
 from mirrormark.life.commands import runs
 from mirrormark.life.held_out import IndicatorConfig, hold_out
 from mirrormark.life.pictures import picture
-from mirrormark.life.run import Run
+from mirrormark.life.records import Records
+from mirrormark.life.run import Run, read_lines
 
 
 def test_runs_prints_every_run_with_its_state(tmp_path, capsys):
@@ -32,6 +37,24 @@ def test_bench_learn_times_every_part(tmp_path, capsys):
     assert [row["part"] for row in kept["rows"]] == ["world", "self_prior", "policy", "whole"]
     assert all(row["ms"] > 0 and row["reference_ms"] is None for row in kept["rows"])
     assert "ms a step" in capsys.readouterr().out
+
+
+def test_the_progress_line_tells_the_newest_indicators_and_the_time_left(tmp_path):
+    life, seen = born(symbolic()), io.StringIO()
+    console = Console(file=seen, force_terminal=True, width=400)
+    run = Run.create(tmp_path / "a", {"preset": "tiny"})
+    with Records(run, life, "tiny", console) as records:
+        for index in range(3):
+            now = life.schedule.lap(index)
+            records(now, life, life.live(now))
+            facts = records._progress.tasks[0].fields["facts"]
+            assert ("mark_recovery" in facts) == (index >= 1)  # the first exam point is after 8 episodes
+        assert records.left_s(life.schedule.lap(2)) == pytest.approx(
+            (time.monotonic() - records._began) / 3, rel=0.1
+        )
+    last = read_lines(run.path / "exams.jsonl")[-1]
+    assert f"removal_rate {last['removal_rate']:.3g}" in facts and facts.startswith("ETA 0:")
+    assert "ETA 0:" in seen.getvalue()
 
 
 def test_a_picture_has_four_rows_and_the_first_is_real():

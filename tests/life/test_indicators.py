@@ -1,5 +1,7 @@
 """Indicators: each gate on minds and data whose answer is known."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -171,4 +173,28 @@ def test_all_indicators_have_the_keys_and_repeat_themselves(told):
     keys |= {"distance_m", "distance_p05_m", "distance_p95_m", "chance_removal_rate", "yoked_rate"}
     assert keys <= set(results[0])
     assert results[0] == results[1]
-    assert all(np.isfinite(list(results[0].values())))
+    known = [value for value in results[0].values() if value is not None]
+    assert np.isfinite(known).all() and len(known) >= len(results[0]) - 1
+
+
+def test_a_dream_is_not_compared_with_a_fall_that_did_not_happen(told):
+    """A self-prior that prefers the mark: G rises when it goes, and a ratio would mean nothing."""
+    mind = born(symbolic()).mind
+    with torch.no_grad():
+        for parameter in mind.self_prior.parameters():
+            parameter.zero_()
+        mind.self_prior.bias[-1, NO_CELL] = -5.0
+    latent = gates.latents(mind, told.episodes.observation)
+    found = gates.dreamed_removal(mind, told, latent, gates.efe(mind, latent), 5.0)
+    assert found["real_fall_nats"] < 0 and found["dreamed_fall_ratio"] is None
+    assert found["dreamed_fall_nats"] is not None
+
+
+def test_without_a_removal_gate_four_is_unknown(told):
+    mind = born(symbolic()).mind
+    latent = gates.latents(mind, told.episodes.observation)
+    stays = told._replace(episodes=told.episodes._replace(mark=torch.ones_like(told.episodes.mark)))
+    found = gates.dreamed_removal(mind, stays, latent, gates.efe(mind, latent), 5.0)
+    assert found["removals_found"] == 0
+    assert found["dreamed_fall_nats"] is None and found["dreamed_fall_ratio"] is None
+    assert json.loads(json.dumps(found)) == found

@@ -8,6 +8,8 @@ from tiny_lives import born, joint, symbolic, weights
 
 from mirrormark.life.descent import Descent, DescentConfig
 from mirrormark.life.learner import LearnerConfig
+from mirrormark.life.live import live
+from mirrormark.life.nan import NotFinite
 from mirrormark.life.schedule import Lap
 from mirrormark.mind.numerics import ZClip
 
@@ -63,19 +65,11 @@ def test_losses_fall_on_a_fixed_memory():
     assert last["refused_steps"] == 0
 
 
-def test_no_label_reaches_a_loss_a_gradient_or_an_action():
-    """With the drawn batches fixed, flipping every flag leaves weights and actions bitwise equal."""
-    one, other = lived(symbolic()), lived(symbolic())
-    other.memory.mark.logical_not_()
-    for life in (one, other):
-        torch.manual_seed(5)
-        life.learner.learn(life.memory, lap())
-    a, b = weights(one), weights(other)
-    assert all(torch.equal(a[name], b[name]) for name in a)
-    for p, q in zip(one.mind.parameters(), other.mind.parameters()):
-        assert (p.grad is None) == (q.grad is None)
-        assert p.grad is None or torch.equal(p.grad, q.grad)
-    assert torch.equal(one.gather(lap(index=7)).action, other.gather(lap(index=7)).action)
+def test_dreams_of_tokens_start_anywhere_in_memory(monkeypatch):
+    """No draw by groups serves them: the labels that fill the groups would choose where dreams start."""
+    life = lived(symbolic())
+    monkeypatch.setattr(life.memory, "sequences", None)
+    assert life.learner.learn(life.memory, lap(("policy",)))["refused_steps"] == 0
 
 
 def test_a_non_finite_step_changes_nothing_and_is_counted():
@@ -92,6 +86,28 @@ def test_a_non_finite_step_changes_nothing_and_is_counted():
         life.mind.dynamics.predictor.weight[0, 0] = 0.0
     assert life.learner.learn(life.memory, lap(("world",), 2))["refused_in_a_row"] == 0
     assert all(value.isfinite().all() for value in weights(life).values())
+
+
+def test_a_row_of_refusals_stops_the_run_though_the_laps_last_step_is_good(monkeypatch):
+    preset = symbolic()
+    learner = replace(preset.life.learner, refused_in_a_row=3)
+    schedule = replace(preset.life.schedule, steps_per_lap=5)
+    life = born(replace(preset, life=replace(preset.life, learner=learner, schedule=schedule)))
+    with torch.no_grad():
+        life.mind.dynamics.predictor.weight[0, 0] = float("nan")
+    real, steps = life.learner.train_step, []
+
+    def heals(memory, stages):
+        steps.append(stages)
+        if len(steps) == 4:
+            with torch.no_grad():
+                life.mind.dynamics.predictor.weight[0, 0] = 0.0
+        real(memory, stages)
+
+    monkeypatch.setattr(life.learner, "train_step", heals)
+    with pytest.raises(NotFinite, match="3 train steps in a row"):
+        live(life)
+    assert len(steps) == 5 and life.learner.in_a_row == 0
 
 
 def test_descent_refuses_and_recovers():

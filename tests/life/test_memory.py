@@ -73,6 +73,33 @@ def test_every_stored_episode_is_drawn_and_no_empty_room():
     assert seen.tolist() == [100 * g + i for g in range(4) for i in range(6)]
 
 
+def test_any_sequences_draws_every_stored_episode_alike_whatever_its_group():
+    memory = Memory({"latent": ((2,), torch.int32)}, ACTIONS, LENGTH, MemoryConfig(capacity_episodes=40))
+    memory.extend(episodes(9, policy=False, marked=False))
+    memory.extend(episodes(1, policy=True, marked=True, first=9))
+    torch.manual_seed(0)
+    draw = memory.any_sequences(20_000, 5)
+    shares = torch.bincount(numbers(draw.observation["latent"][:, 0])) / 20_000
+    assert len(shares) == 10 and (shares - 0.1).abs().max() < 0.01
+    frame = draw.observation["latent"][..., 0].long() % 1000
+    assert (frame.diff(dim=1) == 1).all() and frame.min() == 0 and frame.max() == LENGTH - 1
+    assert (draw.action[..., 0].long() == numbers(draw.observation["latent"])).all()
+    grouped = numbers(memory.sequences(20_000, 5).observation["latent"][:, 0])
+    assert (grouped == 9).float().mean() > 0.4  # what a draw by groups would do
+
+
+def test_actions_kept_in_half_precision_come_out_as_float32():
+    fields = {"latent": ((2,), torch.uint8)}
+    memory = Memory(fields, ACTIONS, LENGTH, MemoryConfig(capacity_episodes=8), action_dtype=torch.float16)
+    made = episodes(2, policy=False, marked=False)
+    action = torch.rand(made.action.shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    memory.extend(made._replace(action=action, observation={"latent": made.observation["latent"] * 0}))
+    drawn = memory.sequences(64, LENGTH)
+    assert drawn.action.dtype == torch.float32
+    assert (drawn.action - action[drawn.row]).abs().max() <= 2**-12
+    assert memory.state()["stored"]["action"].nbytes == 2 * action.numel()
+
+
 @pytest.mark.parametrize("share", [0.0, 0.05, 1.0])
 def test_the_diet_has_the_asked_share_of_marked_random_episodes(share):
     torch.manual_seed(0)

@@ -1,8 +1,10 @@
 """The run folder."""
 
 import json
+import os
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
 
 import pytest
@@ -67,6 +69,77 @@ def test_a_run_that_is_being_trained_cannot_be_resumed(tmp_path):
     assert other.wait() != 0
     assert run.status()["state"] == "killed"
     Run.reopen(tmp_path / "a", CONFIG)
+
+
+def test_a_process_that_is_starting_is_not_doubled_either(tmp_path):
+    run = Run.create(tmp_path / "a", CONFIG)
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        (run.path / "status.json").write_text(
+            json.dumps(run.status() | {"state": "starting", "pid": other.pid})
+        )
+        with pytest.raises(RunError, match=f"process {other.pid}"):
+            Run.reopen(tmp_path / "a", CONFIG)
+    finally:
+        other.kill()
+        other.wait()
+
+
+@pytest.mark.parametrize("state", ["running", "starting"])
+def test_a_run_that_came_from_another_machine_can_be_resumed(tmp_path, state):
+    run = Run.create(tmp_path / "a", CONFIG)
+    status = run.status() | {"state": state, "host": "gpu-box", "pid": 1}
+    (run.path / "status.json").write_text(json.dumps(status | {"updated_s": time.time()}))
+    assert run.status()["state"] == state  # perhaps a shared disk, and it lives there
+    Run.reopen(tmp_path / "a", CONFIG)
+    (run.path / "status.json").write_text(json.dumps(status | {"updated_s": time.time() - 3600}))
+    assert run.status()["state"] == "killed"
+    Run.reopen(tmp_path / "a", CONFIG)
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from mirrormark.life.run import Run
+with Run(Path(sys.argv[1])).held():
+    print("held", flush=True)
+    input()
+"""
+
+
+def test_one_process_holds_the_folder_until_it_ends(tmp_path):
+    run = Run.create(tmp_path / "a", CONFIG)
+    other = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(run.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert other.stdout is not None and other.stdout.readline() == b"held\n"
+    with pytest.raises(RunError, match=f"process {other.pid} on "), run.held():
+        pass
+    other.kill()
+    other.wait()
+    with run.held():
+        assert (run.path / "lock").read_text().startswith(f"{os.getpid()} on ")
+
+
+def test_a_folder_with_nothing_but_a_lock_is_free(tmp_path):
+    with Run(tmp_path / "a").held():
+        Run.create(tmp_path / "a", CONFIG)
+
+
+def test_lines_are_dropped_at_once_or_not_at_all(tmp_path, monkeypatch):
+    run = Run.create(tmp_path / "a", CONFIG)
+    for lap in range(5):
+        run.append("metrics.jsonl", {"lap": lap})
+
+    def fails(*_):
+        raise OSError("no space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", fails)
+        with pytest.raises(OSError, match="no space"):
+            run.forget_after(3)
+    assert [row["lap"] for row in read_lines(run.path / "metrics.jsonl")] == [0, 1, 2, 3, 4]
+    assert not list(run.path.glob(".writing-*"))
 
 
 def test_lines_after_the_checkpoint_and_torn_lines_are_dropped(tmp_path):

@@ -27,6 +27,13 @@ _WINDOW_CONTROL_STEPS = 20
 """One second: how long a familiar way of sitting must last to count (gate 3)."""
 _BEFORE_REMOVAL_CONTROL_STEPS = 10
 DREAM_CONTROL_STEPS = 20
+_GATE_4 = (
+    "real_fall_nats",
+    "dreamed_fall_nats",
+    "dreamed_fall_ratio",
+    "dreamed_gone_where_removed",
+    "dreamed_gone_where_kept",
+)
 
 
 # Gates 1 and 2 ------------------------------------------------------------------------------------------
@@ -127,22 +134,23 @@ def find_removals(mark: Tensor, context: int) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 def dreamed_removal(
     mind: Mind, held: HeldOut, latent: Tensor, cost: Tensor, gap_nats: float
-) -> dict[str, float]:
+) -> dict[str, float | None]:
     """Gate 4: with the real actions, does the mark go in the dream where it went in the world, and only
-    there?"""
+    there? None: cannot be told, because no removal was found or G did not fall in the world either."""
     context = mind.config.imagination.context
     mark, action = held.episodes.mark.to(latent.device), held.episodes.action.to(latent.device)
     rows, present = find_removals(mark, context)
+    found: dict[str, float | None] = {"removals_found": len(rows), **dict.fromkeys(_GATE_4)}
     if not len(rows):
-        return {"removals_found": 0}
+        return found
     gone = stretches(latent, action, cost, rows, present, context)
     kept_rows = mark.all(1).nonzero().flatten()
-    found: dict[str, float] = {"removals_found": len(rows)}
     dreamed = _dream_on(mind, gone, context)
     real_fall = (gone.efe[:, context - 1] - gone.efe[:, -1]).mean()
     dreamed_fall = (gone.efe[:, context - 1] - efe(mind, dreamed)).mean()
     found["real_fall_nats"], found["dreamed_fall_nats"] = float(real_fall), float(dreamed_fall)
-    found["dreamed_fall_ratio"] = float(dreamed_fall / real_fall.abs().clamp_min(1e-6) * real_fall.sign())
+    if real_fall > 0:
+        found["dreamed_fall_ratio"] = float(dreamed_fall / real_fall)
     found["dreamed_gone_where_removed"] = _share_gone(mind, dreamed, gone.efe[:, context - 1], gap_nats)
     if len(kept_rows):
         # The same present frames, in turn, so that time in the episode tells nothing apart.
@@ -209,10 +217,11 @@ def behave(mind: Mind, worlds: Worlds, seed: int = _EXAM_SEED) -> Behaviour:
 # All of them --------------------------------------------------------------------------------------------
 
 
-def indicators(mind: Mind, held: HeldOut, worlds: Worlds | None) -> dict[str, float]:
-    """Every gate's number. worlds: for gate 5; None leaves it out (before there is a policy)."""
+def indicators(mind: Mind, held: HeldOut, worlds: Worlds | None) -> dict[str, float | None]:
+    """Every gate's number, None where it cannot be told. worlds: for gate 5; None leaves it out (before
+    there is a policy)."""
     mind.eval()
-    found: dict[str, float] = {"mark_recovery": mark_recovery(mind, held.pairs)}
+    found: dict[str, float | None] = {"mark_recovery": mark_recovery(mind, held.pairs)}
     gap = efe_gap_nats(mind, held.pairs)
     latent = latents(mind, held.episodes.observation)
     cost = efe(mind, latent)
