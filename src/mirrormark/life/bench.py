@@ -31,7 +31,7 @@ REFERENCE = {
 is part of every stage here (design notes, speed.md; policy = imagination 87 + policy and value 14)."""
 _PARTS = (("world",), ("self_prior",), ("policy",), ("world", "self_prior", "policy"))
 _ACTIONS = 12
-_CODEC_SIZES = {"cuda": (2000, 2048, 256), "cpu": (20, 32, 16)}
+_CODEC_SIZES = {"cuda": (2000, 2048, 256), "cpu": (10, 16, 16)}
 """Steps, frames a step and episodes of `bench codec` where none are asked for; GPU: learning.md's."""
 
 
@@ -153,8 +153,8 @@ def bench_codec(
 
     Args:
         body: Whose world.
-        steps: Train steps of each codec; None: 2,000 on a GPU, 20 on a CPU.
-        batch: Frames a step, drawn independently; None: 2,048 on a GPU, 32 on a CPU.
+        steps: Train steps of each codec; None: 2,000 on a GPU, 10 on a CPU.
+        batch: Frames a step, drawn independently; None: 2,048 on a GPU, 16 on a CPU.
         episodes: Everyday episodes that the frames come from, half of them marked; None: 256 on a GPU, 16 on
             a CPU.
         device: Where.

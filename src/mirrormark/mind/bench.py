@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -15,18 +15,29 @@ from torch import Tensor
 
 from mirrormark.mind.codec import Codec, CodecConfig
 from mirrormark.mind.codec_senses import SensesCodec
+from mirrormark.mind.configs import MINDS
 from mirrormark.mind.losses import LossConfig
 from mirrormark.mind.mind import Mind, MindConfig
 from mirrormark.mind.numerics import ZClip
 from mirrormark.mind.objective import codec_objective
 from mirrormark.mind.senses import Observation, Senses
 
-# The codecs that learning.md compares, and the one that we believe in.
-CONTENDERS: dict[str, CodecConfig] = {
-    "categorical": CodecConfig(),
-    "fsq flat": CodecConfig(kind="fsq", grid=0, channels=64),
-    "fsq grid": CodecConfig(kind="fsq", channels=64),
-    "senses": CodecConfig(kind="senses", levels=(5, 5), channels=64),
+
+class Contender(NamedTuple):
+    """A codec and the weight of the quiet loss that it learns with."""
+
+    codec: CodecConfig
+    quiet: float = 0.0
+
+
+# The codecs that learning.md compares, and swift's own. `symbolic` is not here: it has nothing to learn and
+# no pixels in which a mark could be recovered.
+CONTENDERS: dict[str, Contender] = {
+    "categorical": Contender(CodecConfig()),
+    "fsq flat": Contender(CodecConfig(kind="fsq", grid=0, channels=64)),
+    "fsq grid": Contender(CodecConfig(kind="fsq", channels=64)),
+    "senses": Contender(CodecConfig(kind="senses", levels=(5, 5), channels=64), 0.1),
+    "swift": Contender(MINDS["swift"].codec, MINDS["swift"].losses.quiet),
 }
 
 
@@ -42,8 +53,6 @@ class BenchConfig:
     """Peak of AdamW's rate, after a warm-up of 2% of the steps."""
     final_rate: float = 5e-5
     """Its end, along a cosine."""
-    quiet: float = 0.1
-    """Weight of the quiet loss (codecs with FSQ tokens and kind senses only)."""
     seed: int = 0
     """Of weights and batches."""
 
@@ -139,26 +148,24 @@ def compare(
     marked: Observation,
     unmarked: Observation,
     config: BenchConfig,
-    contenders: Mapping[str, CodecConfig] = CONTENDERS,
-) -> dict[str, CodecScore]:
-    """Train and score every contender on the device where the frames lie."""
-    scores = {}
-    for name, codec in contenders.items():
+    contenders: Mapping[str, Contender] = CONTENDERS,
+) -> Iterator[tuple[str, CodecScore]]:
+    """Train and score every contender on the device where the frames lie; each is given when it is done."""
+    for name, (codec, quiet) in contenders.items():
         torch.manual_seed(config.seed)
-        quiet = config.quiet if codec.kind == "senses" else 0.0
         mind = Mind(replace(MindConfig(), codec=codec, losses=LossConfig(quiet=quiet)), senses, actions=1)
         mind = mind.to(next(iter(frames.values())).device)
         seconds = train(mind, frames, config)
-        scores[name] = score(mind.codec, marked, unmarked, seconds)
-    return scores
+        mind.eval()
+        yield name, score(mind.codec, marked, unmarked, seconds)
 
 
-def table(scores: Mapping[str, CodecScore]) -> str:
-    """Side by side, as text."""
-    lines = [
-        "| codec | " + " | ".join(CodecScore._fields) + " |",
-        "|---" * (len(CodecScore._fields) + 1) + "|",
-    ]
-    for name, row in scores.items():
-        lines.append(f"| {name} | " + " | ".join(f"{value:.3g}" for value in row) + " |")
-    return "\n".join(lines)
+def heading() -> str:
+    """The table's first two lines."""
+    rule = "|---" * (len(CodecScore._fields) + 1) + "|"
+    return "| codec | " + " | ".join(CodecScore._fields) + " |\n" + rule
+
+
+def line(name: str, score: CodecScore) -> str:
+    """One codec's line."""
+    return f"| {name} | " + " | ".join(f"{value:.3g}" for value in score) + " |"
