@@ -9,12 +9,13 @@ import torch
 from rich.console import Console
 from tiny_lives import born, joint, symbolic
 
-from mirrormark.life.bench import bench_learn
+from mirrormark.life.bench import bench_codec, bench_learn
 from mirrormark.life.commands import runs
 from mirrormark.life.held_out import IndicatorConfig, hold_out
 from mirrormark.life.pictures import picture
 from mirrormark.life.records import Records
 from mirrormark.life.run import Run, read_lines
+from mirrormark.mind import bench as codecs
 
 
 def test_runs_prints_every_run_with_its_state(tmp_path, capsys):
@@ -55,6 +56,25 @@ def test_the_progress_line_tells_the_newest_indicators_and_the_time_left(tmp_pat
     last = read_lines(run.path / "exams.jsonl")[-1]
     assert f"removal_rate {last['removal_rate']:.3g}" in facts and facts.startswith("ETA 0:")
     assert "ETA 0:" in seen.getvalue()
+
+
+def test_bench_codec_prints_each_codec_when_it_is_done_and_is_small_on_a_cpu(tmp_path, capsys, monkeypatch):
+    asked, score = [], codecs.CodecScore(0.5, 1.0, 1.0, 1.0, 1.0, 0.9, 0.1)
+
+    def compare(senses, frames, marked, unmarked, config):
+        asked.append((config.steps, config.batch, len(frames["vision"]) // 101))
+        for name in ("one", "two"):
+            assert "| one |" in capsys.readouterr().out or name == "one"
+            yield name, score
+
+    monkeypatch.setattr(codecs, "compare", compare)
+    bench_codec(device="cpu", episodes=4, out=tmp_path / "bench.json")
+    assert "| two |" in capsys.readouterr().out
+    kept = json.loads((tmp_path / "bench.json").read_text())
+    assert asked == [(10, 16, 4)] and list(kept["codecs"]) == ["one", "two"]
+    assert (kept["steps"], kept["batch"], kept["device"]) == (10, 16, "cpu")
+    with pytest.raises(ValueError, match="at least 1 step"):
+        bench_codec(device="cpu", steps=0)
 
 
 def test_a_picture_has_four_rows_and_the_first_is_real():
