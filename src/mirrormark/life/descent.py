@@ -28,6 +28,12 @@ class DescentConfig:
     """Decoupled decay, AdamW only (not in the paper; torch's default)."""
     norm_cap: float = 1.0
     """ZClip also caps the gradient norm here (public code, D8)."""
+    clip_alpha: float = 0.97
+    """Decay of ZClip's averages of the gradient norm (public code, D8)."""
+    clip_z: float = 2.5
+    """ZClip tames norms so many standard deviations above their mean (public code, D8)."""
+    clip_warmup_steps: int = 25
+    """Steps in which ZClip only looks (public code, D8)."""
 
     def __post_init__(self) -> None:
         if self.learning_rate <= 0:
@@ -46,7 +52,8 @@ class Descent:
         self.parameters = list(parameters)
         device = self.parameters[0].device
         self.rate = torch.tensor(config.learning_rate, device=device)
-        self.zclip = ZClip(cap=config.norm_cap).to(device)
+        clip = ZClip(config.clip_alpha, config.clip_z, config.clip_warmup_steps, config.norm_cap)
+        self.zclip = clip.to(device)
         shared = {
             "lr": self.rate,
             "betas": config.betas,
