@@ -166,13 +166,13 @@ SMOKE = replace(
     life=replace(
         SWIFT.life,
         schedule=ScheduleConfig(
-            episodes=12,
+            episodes=8,
             episodes_per_lap=4,
             steps_per_lap=4,
             world_from_episode=0,
             self_prior_from_episode=0,
             policy_from_episode=4,
-            exam_every_episodes=12,
+            exam_every_episodes=8,
             codec_laps=1,
             codec_first_episodes=4,
             codec_episodes_per_lap=4,
