@@ -13,6 +13,18 @@ def test_sizes():
     assert len(MIXED.runs) == 3 and len(EVEN.runs) == 1
 
 
+@pytest.mark.parametrize("half", [False, True])
+def test_rows_for_linear_layers_have_the_precision_in_which_they_are_read(half):
+    latent = torch.stack([torch.randint(0, c, (7,)) for c in MIXED.classes], -1)
+    other, layer = torch.rand(7, 6), torch.nn.Linear(MIXED.total + 6, 4)
+    with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        row = MIXED.beside(latent, other)
+        assert row.dtype == MIXED.hot(latent).dtype == (torch.bfloat16 if half else torch.float32)
+        plain = torch.cat((MIXED.one_hot(latent), other), -1)
+        assert torch.equal(layer(row), layer(plain))
+        assert torch.equal(MIXED.beside(MIXED.one_hot(latent), other), row)
+
+
 @pytest.mark.parametrize("spec", [MIXED, EVEN])
 def test_one_hot_has_one_one_for_each_token(spec):
     latent = torch.stack([torch.randint(0, c, (7, 2)) for c in spec.classes], -1)

@@ -3,7 +3,7 @@ import itertools
 import pytest
 import torch
 
-from mirrormark.mind.latent import LatentSpec
+from mirrormark.mind.latent import FLOOR, LatentSpec, kl
 from mirrormark.mind.self_prior import SelfPrior, SelfPriorConfig
 
 SPEC = LatentSpec((3, 2, 4))
@@ -32,6 +32,30 @@ def test_self_prior_is_a_distribution(fields):
     assert log_prob.exp().std() > 1e-3
     assert torch.isclose(log_prob.exp().sum(), torch.tensor(1.0), atol=1e-5)
     assert torch.allclose(prior.per_token_log_prob(EVERY).sum(-1), log_prob)
+
+
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("fields", CHOICES)
+def test_scoring_without_gradient_gives_the_learning_pass_to_the_bit(fields, half):
+    """A lookup where nothing is learned, a one-hot product where words get gradient."""
+    prior = tiny(**fields)
+    with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        learning = prior.logits(EVERY)
+        with torch.no_grad():
+            assert torch.equal(prior.logits(EVERY), learning)
+    assert learning.requires_grad and learning.dtype == torch.float32
+
+
+def test_classes_that_a_token_has_not_are_at_the_floor_and_get_no_gradient():
+    prior = tiny(vocabulary="per_token")
+    table = prior.logits(EVERY)
+    for k, classes in enumerate(SPEC.classes):
+        assert (table[:, k, classes:] == FLOOR).all() and (table[:, k, :classes] > -100).all()
+    kl(table.detach().roll(1, 0), table).mean().backward()
+    assert prior.bias.grad is not None and prior.head.grad is not None
+    for k, classes in enumerate(SPEC.classes):
+        assert (prior.bias.grad[k, classes:] == 0).all() and (prior.head.grad[k, :, classes:] == 0).all()
+        assert (prior.bias.grad[k, :classes] != 0).any()
 
 
 @pytest.mark.parametrize("fields", CHOICES)

@@ -57,8 +57,9 @@ def dream(
     latent, before = context_latent[:, -1], context_latent.shape[1] - 1
     latents, hiddens, actions = [latent], [hidden], []
     for t in range(horizon):
-        action = policy(latent, hidden).sample()
-        hidden, cache = dynamics.step(latent, action.tanh(), cache, before + t, dropout)
+        hot = dynamics.spec.hot(latent)
+        action = policy(hot, hidden).sample()
+        hidden, cache = dynamics.step(hot, action.tanh(), cache, before + t, dropout)
         hidden = hidden.float()
         latent = draw(dynamics.logits(hidden), temperature)
         latents.append(latent)

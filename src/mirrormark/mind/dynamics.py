@@ -113,5 +113,5 @@ class Dynamics(nn.Module):
         last = position + latent.shape[1]
         if last > self.config.max_length:
             raise ValueError(f"{last} steps are longer than dynamics.max_length ({self.config.max_length})")
-        mixed = self.action_mixer(torch.cat((self.spec.as_one_hot(latent), action), -1))
+        mixed = self.action_mixer(self.spec.beside(latent, action))
         return self.norm_in(mixed + self.position[position:last])

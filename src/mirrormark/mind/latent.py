@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mirrormark.mind.numerics import working_dtype
+
 FLOOR = -1e9
 
 
@@ -91,6 +93,18 @@ class LatentSpec:
             raise ValueError(f"a flat one-hot has {self.total} entries, got shape {tuple(latent.shape)}")
         return latent
 
+    def hot(self, latent: Tensor) -> Tensor:
+        """(..., K) class indices -> flat one-hot in the precision in which linear layers will read it: so
+        long a row is better made short than cast later. Make it once where several layers read it."""
+        return self.one_hot(latent, working_dtype(latent))
+
+    def beside(self, latent: Tensor, other: Tensor) -> Tensor:
+        """Class indices or flat one-hots, and `other` (..., D), in one row for a linear layer."""
+        hot = self.as_one_hot(latent) if latent.is_floating_point() else self.hot(latent)
+        if torch.is_autocast_enabled(other.device.type):  # else the short rows would make the long ones wide
+            hot, other = hot.to(working_dtype(other)), other.to(working_dtype(other))
+        return torch.cat((hot, other), -1)
+
     def rows(self, flat: Tensor, fill: float = FLOOR) -> Tensor:
         """(..., total) -> (..., K, widest), short rows filled up."""
         parts = []
@@ -105,8 +119,8 @@ class LatentSpec:
         parts = [rows[..., r.token : r.token + r.count, : r.classes].flatten(-2) for r in self.runs]
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
-    def log_probs(self, logits: Tensor, unimix: float = 0.0, width: int | None = None) -> Tensor:
-        """Flat logits (..., total) -> table (..., K, width or widest); a share `unimix` is spread evenly."""
+    def log_probs(self, logits: Tensor, unimix: float = 0.0) -> Tensor:
+        """Flat logits (..., total) -> table (..., K, widest); a share `unimix` is spread evenly."""
         parts = []
         for run in self.runs:
             part = logits[..., run.start : run.start + run.count * run.classes].float()
@@ -115,7 +129,7 @@ class LatentSpec:
                 part = ((1 - unimix) * part.softmax(-1) + unimix / run.classes).log()
             else:
                 part = part.log_softmax(-1)
-            parts.append(F.pad(part, (0, (width or self.widest) - run.classes), value=FLOOR))
+            parts.append(F.pad(part, (0, self.widest - run.classes), value=FLOOR))
         return parts[0] if len(parts) == 1 else torch.cat(parts, -2)
 
 
@@ -123,8 +137,9 @@ def draw(log_probs: Tensor, temperature: float = 1.0) -> Tensor:
     """Sample (..., K) class indices from a table (Gumbel-max); temperature 0 takes the likeliest."""
     if temperature == 0:
         return log_probs.argmax(-1)
-    exponential = torch.empty_like(log_probs).exponential_().clamp_min_(1e-30)
-    return (log_probs / temperature - exponential.log()).argmax(-1)
+    noise = torch.empty_like(log_probs).exponential_().clamp_min_(1e-30).log_()
+    sharpened = log_probs if temperature == 1 else log_probs / temperature
+    return (sharpened - noise).argmax(-1)
 
 
 def pick(log_probs: Tensor, latent: Tensor) -> Tensor:

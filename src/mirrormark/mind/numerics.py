@@ -15,6 +15,12 @@ def full_precision(like: Tensor) -> torch.autocast:
     return torch.autocast(like.device.type, enabled=False)
 
 
+def working_dtype(like: Tensor) -> torch.dtype:
+    """What a linear layer computes in on that device, here and now: autocast's type, or fp32."""
+    kind = like.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float32
+
+
 def symlog(x: Tensor) -> Tensor:
     return x.sign() * x.abs().log1p()
 

@@ -122,14 +122,15 @@ def behaviour_objective(mind: Mind, dreamed: Dream) -> tuple[Objective, Objectiv
     with torch.no_grad():
         cost = expected_free_energy(mind.self_prior.log_prob(dreamed.latent[:, 1:]))  # (B, H)
         centred = cost - cost.mean() if c.centre_cost else cost  # D11
-    value_logits = mind.value.logits(dreamed.latent, dreamed.hidden)  # (B, H+1, bins)
+    hot = mind.spec.hot(dreamed.latent)
+    value_logits = mind.value.logits(hot, dreamed.hidden)  # (B, H+1, bins)
     with torch.no_grad():
         value = mind.value.two_hot.decode(value_logits)
-        slow = mind.ema.value(dreamed.latent[:, :-1], dreamed.hidden[:, :-1])
+        slow = mind.ema.value(hot[:, :-1], dreamed.hidden[:, :-1])
         returns = lambda_return(centred, value, c.discount, c.lambda_)
         spread = mind.return_range.update(returns)
         excess = (returns - value[:, :-1]) / spread.clamp_min(1.0)
-    acted = mind.policy(dreamed.latent[:, :-1], dreamed.hidden[:, :-1])
+    acted = mind.policy(hot[:, :-1], dreamed.hidden[:, :-1])
     log_prob, entropy = acted.log_prob(dreamed.action), acted.entropy()
     policy = L.policy_loss(log_prob, entropy, excess, c.entropy)
     critic = L.value_loss(value_logits[:, :-1], returns, slow, mind.value.two_hot, c.discount, w.value_ema)

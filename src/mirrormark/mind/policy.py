@@ -97,7 +97,7 @@ class Policy(nn.Module):
 
     def forward(self, latent: Tensor, hidden: Tensor) -> TanhNormal:
         """latent (..., K) or (..., total), hidden (..., D)."""
-        x = self.body(torch.cat((self.spec.as_one_hot(latent), hidden), -1))
+        x = self.body(self.spec.beside(latent, hidden))
         with full_precision(x):
             mean, spread = self.head(x.float()).chunk(2, -1)
         c = self.config
@@ -121,7 +121,7 @@ class Value(nn.Module):
 
     def logits(self, latent: Tensor, hidden: Tensor) -> Tensor:
         """(..., bins), fp32."""
-        x = self.body(torch.cat((self.spec.as_one_hot(latent), hidden), -1))
+        x = self.body(self.spec.beside(latent, hidden))
         with full_precision(x):
             return self.head(x.float())
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mirrormark.mind.latent import LatentSpec, draw, pick
-from mirrormark.mind.numerics import full_precision
+from mirrormark.mind.latent import FLOOR, LatentSpec, draw, pick
+from mirrormark.mind.numerics import full_precision, working_dtype
 from mirrormark.mind.senses import restore
 from mirrormark.mind.transformer import Activation, Block, Kernel, Norm
 
@@ -60,6 +61,9 @@ class SelfPrior(nn.Module):
         self.norm_out = nn.LayerNorm(c.width) if c.norm == "pre" else nn.Identity()
         self.head = nn.Parameter(torch.randn(rows, c.width, spec.widest) * c.width**-0.5)
         self.bias = nn.Parameter(torch.zeros(spec.K, spec.widest))
+        classes = torch.tensor(spec.classes)[:, None]
+        self.register_buffer("absent", torch.arange(spec.widest) >= classes, persistent=False)
+        self.absent: Tensor
 
     def logits(self, latent: Tensor) -> Tensor:
         """Every token's distribution given the tokens before it: (..., K) -> table (..., K, widest), fp32."""
@@ -125,20 +129,28 @@ class SelfPrior(nn.Module):
     def _predict(self, before: Tensor) -> Tensor:
         """Tables for tokens 0..k given tokens 0..k-1: before (n, k) -> (n, k+1, widest)."""
         tokens = before.shape[1] + 1
-        classes = torch.arange(self.spec.widest, device=before.device)
-        # A one-hot product instead of a lookup: its backward pass is one matrix product, without sorting.
-        hot = (before.unsqueeze(-1) == classes).to(self.words.dtype)
-        embedded = _by_token(hot, self.words[: tokens - 1])
+        embedded = self._embed(before)
         x = torch.cat((self.bos.to(embedded.dtype).expand(before.shape[0], 1, -1), embedded), 1)
         x = self.norm_in(x + self.position[:tokens])
         for block in self.blocks:
             x = block(x, dropout=self.training)
         x = self.norm_out(x)
         with full_precision(x):
-            scores = _by_token(x.float(), self.head[:tokens]) + self.bias[:tokens]
-            # only the classes that each token has take part
-            part = LatentSpec(self.spec.classes[:tokens])
-            return part.log_probs(part.flat(scores), width=self.spec.widest)
+            # Only the classes that each token has take part: the others' bias is FLOOR, and so is their row.
+            bias = self.bias.masked_fill(self.absent, FLOOR)[:tokens]
+            return (_by_token(x.float(), self.head[:tokens]) + bias).log_softmax(-1)
+
+    def _embed(self, before: Tensor) -> Tensor:
+        """(n, k) -> (n, k, width). While learning a one-hot product, not a lookup: its backward pass is one
+        matrix product, without sorting. The result is the same to the bit."""
+        dtype = working_dtype(before)
+        if not (torch.is_grad_enabled() and self.words.requires_grad):
+            token = torch.arange(before.shape[1], device=before.device)
+            return self.words.to(dtype)[token % self.words.shape[0], before]
+        spare = -self.spec.widest % 8  # tensor cores want rows of 16 bytes
+        classes = torch.arange(self.spec.widest + spare, device=before.device)
+        hot = (before.unsqueeze(-1) == classes).to(dtype)
+        return _by_token(hot, F.pad(self.words[: before.shape[1]], (0, 0, 0, spare)))
 
 
 def _by_token(x: Tensor, weight: Tensor) -> Tensor:
