@@ -20,7 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "train and examine many seeds, bodies and settings, with one report",
     ),
     "runs": ("mirrormark.sweep.commands:runs", "list runs and their state"),
-    "exam": ("mirrormark.exam.commands:exam", "sit the mirror-mark exam with all its controls"),
+    "exam": ("mirrormark.show.commands:exam", "sit the mirror-mark exam with all its controls"),
     "lab": ("mirrormark.show.lab.command:lab", "meet the body in the browser, live: stick a mark on it"),
     "report": ("mirrormark.show.commands:report", "write the report of an exam again from its tables"),
     "replay-nan": ("mirrormark.life.commands:replay_nan", "repeat a step that gave NaN, from its dump"),
@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "bench learn": ("mirrormark.life.bench:bench_learn", "how fast one train step runs here"),
     "bench sweep": ("mirrormark.sweep.bench:bench_sweep", "what a sweep costs beyond its commands"),
+    "bench exam": ("mirrormark.exam.bench:bench_exam", "how long the default exam takes here"),
     "bench chance": (
         "mirrormark.exam.chance:bench_chance",
         "how often everyday movement and the oracle remove a mark",

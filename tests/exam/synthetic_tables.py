@@ -29,6 +29,7 @@ def make(
     eye: str = "pixels",
     fall_nats: float = 12.0,
     drift_nats: float = 0.0,
+    first_exam_seed: int = 0,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """G starts at 80, falls by `fall_nats` at removal and by `drift_nats` evenly over every run."""
     rng = np.random.default_rng(7)
@@ -38,6 +39,7 @@ def make(
         for seed in seeds if minded else (-1,):
             count = runs if minded or condition == "oracle" else chance_runs
             rows = _episodes(rng, condition, seed, count, rate, minded).assign(eye=eye)
+            rows["exam_seed"] += first_exam_seed
             episodes.append(rows)
             steps.append(_steps(rng, rows, minded, fall_nats, drift_nats))
     return (

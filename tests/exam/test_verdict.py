@@ -4,17 +4,20 @@ import pytest
 from synthetic_tables import RATES, make
 
 from mirrormark.exam import conditions, measures
-from mirrormark.exam.verdict import REQUIRED, judge
+from mirrormark.exam.verdict import DEVELOPMENT, REQUIRED, judge
 from mirrormark.world.senses import ABLATION
 
 
-def verdict_of(rates, *, symbolic=False, seeds=(0,), chance_runs=1000, without=()):
+def verdict_of(rates, *, symbolic=False, development=False, seeds=(0,), chance_runs=1000, without=()):
     episodes, _ = make(rates, seeds=seeds, chance_runs=chance_runs)
     by_name = {name: measures.rate(runs) for name, runs in episodes.groupby("condition")}
     controls = {name: by_name[name] for name in conditions.names("negative") if name in by_name}
     controls["yoked"] = measures.rate(episodes[episodes["condition"] == "mirror"], "yoked_touched")
     return judge(
-        by_name["mirror"], {k: v for k, v in controls.items() if k not in without}, symbolic=symbolic
+        by_name["mirror"],
+        {k: v for k, v in controls.items() if k not in without},
+        symbolic=symbolic,
+        development=development,
     )
 
 
@@ -48,6 +51,12 @@ def test_a_leak_that_needs_no_mirror_is_told_apart():
 def test_the_symbolic_eye_can_never_pass():
     verdict = verdict_of(RATES, symbolic=True)
     assert verdict.status == "ablation" and not verdict.passed and ABLATION in verdict.sentence
+
+
+def test_development_seeds_can_never_pass():
+    verdict = verdict_of(RATES, development=True)
+    assert verdict.status == "development" and not verdict.passed and DEVELOPMENT in verdict.sentence
+    assert verdict_of(RATES | {"absent": 0.75}, development=True).status == "not passed"
 
 
 @pytest.mark.parametrize("control", REQUIRED)

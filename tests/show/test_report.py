@@ -1,5 +1,6 @@
 """Figures and report of made-up exams; the report is looked at in a real browser where there is one."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ import imageio.v2 as imageio
 import numpy as np
 import pytest
 
+from mirrormark.exam.results import load
 from mirrormark.show import figures, film, style
 from mirrormark.show.commands import report
 from mirrormark.show.figures_time import _moments
@@ -93,13 +95,41 @@ def test_figures_take_the_pages_colour(html):
 
 
 def test_an_ablation_says_so_everywhere(save_exam, tmp_path, capsys):
-    folder = save_exam(tmp_path / "exam", eye="symbolic", seeds=(0,))
+    folder = save_exam(tmp_path / "exam", eye="symbolic", seeds=(0,), runs=20, chance_runs=20)
     report(folder)
     text = (folder / "report.html").read_text(encoding="utf-8")
     words = "ablation: told where the mark is seen"
     assert words in capsys.readouterr().out and text.count(words) >= 5
     assert 'class="verdict ablation"' in text and 'class="verdict passed"' not in text
     assert "No probes" in text and "One training seed only" in text
+    captions = re.findall(r"<figcaption>.*?</figcaption>", text)
+    assert len(captions) > 5 and all(words in caption for caption in captions)
+    for svg in (folder / "figures").glob("*.svg"):
+        assert style.REMOVAL in svg.read_text(encoding="utf-8"), svg.name
+    film.write(figures.stored(folder, load(folder / "results.json"), "recording.npz"), tmp_path / "plain.mp4")
+    labelled, plain = (
+        imageio.get_reader(path).get_data(0) for path in (folder / "film.mp4", tmp_path / "plain.mp4")
+    )
+    assert labelled.shape[0] == plain.shape[0] + 24  # a banner in every frame
+
+
+def test_development_seeds_are_labelled_and_never_passed(save_exam, tmp_path, capsys):
+    folder = save_exam(tmp_path / "exam", first_exam_seed=1000, seeds=(0,), runs=20, chance_runs=20)
+    report(folder)
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    words = "development seeds: used for choosing, not for reporting"
+    assert words in capsys.readouterr().out and text.count(words) >= 10
+    assert 'class="verdict passed"' not in text and "Passed:" not in text
+    assert all(words in caption for caption in re.findall(r"<figcaption>.*?</figcaption>", text))
+
+
+def test_one_mind_is_shown_everywhere(save_exam, tmp_path):
+    """The first that was given, also where another comes first in the alphabet."""
+    folder = save_exam(tmp_path / "exam", seeds=(0,), runs=20, chance_runs=20)
+    shutil.copytree(folder / "parts" / "seed-0@last", folder / "parts" / "aaa@last")
+    np.savez(folder / "parts" / "aaa@last" / "recording.npz", label=np.array(["wrong"]))
+    found = figures.stored(folder, load(folder / "results.json"), "recording.npz")
+    assert found["label"].tolist() == ["best", "median", "failed"]
 
 
 def test_an_exam_without_removal_training_or_film_is_reported(save_exam, tmp_path):
@@ -122,7 +152,7 @@ def test_the_film_plays(exam):
 
 
 def test_moments_of_a_strip_hold_the_removal(exam):
-    stored = figures.stored(exam, "recording.npz")
+    stored = figures.stored(exam, load(exam / "results.json"), "recording.npz")
     assert film._column(stored, 2).shape[0] == 100
     assert 24 in _moments(100, 24) and _moments(100, None)[0] == 0 and _moments(100, None)[-1] == 99
 
@@ -130,6 +160,8 @@ def test_moments_of_a_strip_hold_the_removal(exam):
 @pytest.mark.parametrize("width", [1280, 420])
 def test_the_page_fits_a_screen_and_a_phone(exam, width, tmp_path):
     browser = shutil.which("chromium") or shutil.which("chromium-browser")
+    if browser is None and os.environ.get("MIRRORMARK_REQUIRE_GL"):
+        pytest.fail("MIRRORMARK_REQUIRE_GL is set, but there is no Chromium")
     if browser is None:
         pytest.skip("no Chromium on this machine")
     shot = tmp_path / "page.png"

@@ -14,11 +14,10 @@ from mirrormark.exam import conditions, history, probes, subjects, tables
 from mirrormark.exam.players import Mode
 from mirrormark.exam.protocol import Tables
 from mirrormark.exam.results import clean, dump, results
-from mirrormark.exam.sitting import Settings, Subject, sit
+from mirrormark.exam.sitting import Settings, Subject, left_out, sit
 from mirrormark.life.checkpoint import write_json
 from mirrormark.life.commands import Device, choose_device
 from mirrormark.life.run import versions
-from mirrormark.world.mark import MarkConfig
 
 
 def exam(
@@ -33,7 +32,7 @@ def exam(
     mode: Mode = "sample",
     only: tuple[str, ...] = (),
     device: Device = "cpu",
-) -> None:
+) -> Path:
     """Sit the mirror-mark exam with all its controls; an interrupted exam goes on where it stopped.
 
     Args:
@@ -52,7 +51,8 @@ def exam(
     settings = Settings(runs, first_exam_seed, chance_runs, mode, only or conditions.names())
     found = examine(gather(checkpoints, preset, body, device), out, settings, console)
     show(found, console)
-    console.print(f"Tables and results: {out}. The report: mirrormark report {out}", highlight=False)
+    console.print(f"Tables and results: {out}", highlight=False)
+    return out
 
 
 def gather(
@@ -66,7 +66,7 @@ def gather(
     if not checkpoints and not preset:
         raise ValueError("no mind to examine: name a run or a checkpoint, or --preset for a new mind.")
     if preset:
-        return [subjects.untrained(preset, body)]
+        return [subjects.untrained(preset, body, device=choose_device(device))]
     return [subjects.load(path, choose_device(device)) for path in checkpoints]
 
 
@@ -87,7 +87,8 @@ def examine(minds: list[Subject], out: Path, settings: Settings, console: Consol
         found = sit(minds, out, settings, tell)
     looked = _look_closer(minds, out, console)
     told = dataclasses.asdict(settings) | {"conditions": list(settings.conditions)}
-    summary = results(found, told, MarkConfig().reach_m, looked)
+    setup = minds[0].setup
+    summary = results(found, told, setup.mark.reach_m, looked, left_out(setup, settings))
     dump(summary, out / "results.json")
     _write_provenance(minds, out, found, began)
     return summary
@@ -138,3 +139,5 @@ def show(found: dict, console: Console) -> None:
         low, high = (100 * end for end in condition["interval"])
         line = f"  {condition['title']:<38} {100 * condition['rate']:4.0f}%  ({low:.0f}–{high:.0f}%)"
         console.print(f"{line}  n={condition['n']}, seeds={len(condition['seeds'])}", highlight=False)
+    for name, reason in found["left_out"].items():
+        console.print(f"  left out: {conditions.title(name)} ({reason})", highlight=False)

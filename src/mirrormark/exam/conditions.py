@@ -1,18 +1,19 @@
 """The exam's conditions: who acts, before which mirror, with which mark. `register` adds another.
 
+Each condition is told as a change of the life's own world, so a mind is examined before its own mirror.
 All conditions of a mind run in the same worlds (exam_seed: same reset, same site), so they can be compared
 world by world. The yoked site needs no runs of its own: its touches are timed in the exam's runs. Chance is
 shared by all minds of a body.
 """
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from mirrormark.exam.hidden_site import hidden_site
 from mirrormark.life.setup import WorldSetup
-from mirrormark.world.bodies import get as get_body
 from mirrormark.world.mark import MarkConfig
-from mirrormark.world.mirror import MirrorConfig
+from mirrormark.world.mirror import MirrorConfig, MirrorKind
 from mirrormark.world.senses import Device
 from mirrormark.world.worlds import Worlds
 
@@ -30,14 +31,22 @@ class Condition:
     role: Role = "reported"
     """exam: what is judged; negative: must be beaten to pass; reported: shown, never a gate."""
     player: Player = "mind"
-    mirror: MirrorConfig = field(default_factory=MirrorConfig)
-    mark: MarkConfig = field(default_factory=MarkConfig)
+    mirror: MirrorKind = "present"
+    """The mirror's place and size are the life's own; what it does is the condition's."""
+    delay_control_steps: int = 0
+    """Age of the reflection in a delayed mirror."""
+    yaw_change_rad: float = 0.0
+    """Added to the turn of the life's mirror."""
+    distance_change_m: float = 0.0
+    """Added to the distance of the life's mirror."""
     sham: bool = False
     """The mark is timed and touched as ever, but cannot be seen."""
-    beside_head: bool = False
-    """Stick the mark under the left ear (of the first surface): in reach, but not shown by the mirror."""
-    distance_change_m: float = 0.0
-    """Added to the mirror's distance."""
+    recoloured: bool = False
+    """The life's mark with red and green exchanged; a mark that this leaves as it is becomes its negative."""
+    radius_scale: float = 1.0
+    """Factor on the radius of the life's mark."""
+    out_of_sight: bool = False
+    """Stick the mark where the body reaches it but its mirror does not show it (see hidden_site.py)."""
     costless: bool = False
     """For minds trained without the self-prior's cost, and only for them."""
 
@@ -52,17 +61,46 @@ class Condition:
         return self.player in ("mind", "untrained")
 
     def worlds(self, setup: WorldSetup, n: int, device: Device = "cpu") -> Worlds:
-        """n worlds of this condition, with the body, tone and senses of a life; `device` is the eye's."""
-        mirror = replace(self.mirror, distance_m=self.mirror.distance_m + self.distance_change_m)
-        mark = self.mark
-        if self.beside_head:
-            mark = replace(
-                mark,
-                surface=get_body(setup.body).mark_surfaces[0].geom,
-                site_m=(-1.8, 10.0, -7.0),
-                forward_angle_rad=math.pi,  # beside the head, where no mark of a life may be
-            )
-        return setup.worlds(n, device, mirror=mirror, mark=mark)
+        """n worlds of this condition, with all else as in a life; `device` is the eye's."""
+        return setup.worlds(n, device, mirror=self.mirror_of(setup), mark=self.mark_of(setup))
+
+    def mirror_of(self, setup: WorldSetup) -> MirrorConfig:
+        own = setup.mirror
+        return replace(
+            own,
+            kind=self.mirror,
+            delay_control_steps=self.delay_control_steps,
+            yaw_rad=own.yaw_rad + self.yaw_change_rad,
+            distance_m=own.distance_m + self.distance_change_m,
+        )
+
+    def mark_of(self, setup: WorldSetup) -> MarkConfig:
+        own = setup.mark
+        mark = replace(own, radius_m=self.radius_scale * own.radius_m)
+        if self.recoloured:
+            red, green, blue = own.rgb
+            near = abs(red - green) < 0.2
+            mark = replace(mark, rgb=(1 - red, 1 - green, 1 - blue) if near else (green, red, blue))
+        if self.out_of_sight:
+            found = hidden_site(_before_a_mirror(setup))
+            if found is None:
+                raise ValueError(f"the {setup.body} has no site within reach that its mirror never shows")
+            mark = replace(mark, surface=found.surface, site_m=found.site_m, forward_angle_rad=math.pi)
+        return mark
+
+    def why_not(self, setup: WorldSetup) -> str | None:
+        """Why this condition cannot be had with a life's body and mirror, in words; None: it can."""
+        try:
+            self.worlds(replace(setup, senses=("proprioception",)), 1).reset(seed=0)
+        except ValueError as reason:
+            return str(reason)
+        return None
+
+
+def _before_a_mirror(setup: WorldSetup) -> WorldSetup:
+    """A life before a mirror that reflects, whatever its own did; the eye's kind does not matter."""
+    mirror = replace(setup.mirror, kind="present", delay_control_steps=0)
+    return replace(setup, mirror=mirror, senses=("proprioception",), biased_noise=False)
 
 
 EXAM = "mirror"
@@ -84,26 +122,22 @@ def register(condition: Condition) -> Condition:
 
 for _condition in (
     Condition(EXAM, "mirror and mark", "exam"),
-    Condition("absent", "no mirror", "negative", mirror=MirrorConfig(kind="absent")),
-    Condition("covered", "mirror covered", "negative", mirror=MirrorConfig(kind="covered")),
+    Condition("absent", "no mirror", "negative", mirror="absent"),
+    Condition("covered", "mirror covered", "negative", mirror="covered"),
     Condition("sham", "sham mark (invisible)", "negative", sham=True),
     Condition("untrained", "untrained mind", "negative", "untrained"),
     Condition("iid", "random actions, i.i.d.", "negative", "iid"),
     Condition("everyday", "everyday movement", "negative", "everyday"),
     Condition("oracle", "scripted oracle (told the site)", "reported", "oracle"),
-    Condition(
-        "delayed-0.5s", "mirror delayed 0.5 s", mirror=MirrorConfig(kind="delayed", delay_control_steps=10)
-    ),
-    Condition(
-        "delayed-1s", "mirror delayed 1 s", mirror=MirrorConfig(kind="delayed", delay_control_steps=20)
-    ),
-    Condition("unseen", "mark out of the mirror's view", beside_head=True),
-    Condition("tilt+10", "mirror turned +10°", mirror=MirrorConfig(yaw_rad=_TILT_RAD)),
-    Condition("tilt-10", "mirror turned −10°", mirror=MirrorConfig(yaw_rad=-_TILT_RAD)),
+    Condition("delayed-0.5s", "mirror delayed 0.5 s", mirror="delayed", delay_control_steps=10),
+    Condition("delayed-1s", "mirror delayed 1 s", mirror="delayed", delay_control_steps=20),
+    Condition("unseen", "mark out of the mirror's view", out_of_sight=True),
+    Condition("tilt+10", "mirror turned +10°", yaw_change_rad=_TILT_RAD),
+    Condition("tilt-10", "mirror turned −10°", yaw_change_rad=-_TILT_RAD),
     Condition("nearer", "mirror 3 cm nearer", distance_change_m=-0.03),
     Condition("farther", "mirror 3 cm farther", distance_change_m=0.03),
-    Condition("red", "red mark", mark=MarkConfig(rgb=(0.85, 0.05, 0.10))),
-    Condition("small", "smaller mark (r 1.2 cm)", mark=MarkConfig(radius_m=0.012)),
+    Condition("recoloured", "mark of another colour", recoloured=True),
+    Condition("small", "smaller mark (0.6 × radius)", radius_scale=0.6),
     Condition("costless", "trained without the self-prior's cost", costless=True),
 ):
     register(_condition)

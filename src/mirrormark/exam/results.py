@@ -1,16 +1,19 @@
 """results.json: all that the exam found, from its tables. No times, paths or versions (see provenance.json).
 
-Schema "mirrormark.exam/1". Rates are shares 0..1, intervals [low, high] at 95%, G in nats, times in seconds;
+Schema "mirrormark.exam/2". Rates are shares 0..1, intervals [low, high] at 95%, G in nats, times in seconds;
 null: could not be measured.
 
-    body, tone, eye, label    what was examined; label: the words an ablation must carry, else null
+    body, tone, eye, label    what was examined; label: the words that every output must carry, else null
+    shown                     the mind of strips, film, probes and dream: the first that was given
     minds[]                   run, checkpoint, training_seed
     settings                  runs, first_exam_seed, chance_runs, mode, …
     verdict                   status, sentence, lower, gates[], answers{}, caveats[]
     conditions{name}          title, role, rate, interval, successes, n, seeds[], method, distance_m, mark_px
     headline                  removal at the mark minus touches at the yoked site
     comparisons[]             exam minus each negative control: difference, interval, p, p_holm, n, method
+    left_out{name}            conditions that this body and mirror cannot have, and why
     free_energy               G before and after removal, with the matched-time control
+    reach_m                   how near counts as touching
     first_touch               median_s, touched, n (Kaplan-Meier)
     sides, failures           left/right confusion; why runs failed
     by_site, by_visibility    removal by surface; by whether the mark was seen in the first frame
@@ -36,16 +39,20 @@ from mirrormark.exam.coverage import simulate
 from mirrormark.exam.measures import Rate
 from mirrormark.exam.protocol import Tables
 from mirrormark.exam.statistics import median_time_s
-from mirrormark.exam.verdict import judge
+from mirrormark.exam.verdict import DEVELOPMENT, DEVELOPMENT_FROM_SEED, judge
 from mirrormark.world.senses import ABLATION
 
-SCHEMA = "mirrormark.exam/1"
+SCHEMA = "mirrormark.exam/2"
 DIGITS = 6
 """Significant digits kept: more than anyone reads, fewer than floating-point noise."""
 
 
 def results(
-    found: Tables, settings: dict[str, Any], reach_m: float, probes: dict | None = None
+    found: Tables,
+    settings: dict[str, Any],
+    reach_m: float,
+    probes: dict | None = None,
+    left_out: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     """Everything the exam says, ready for JSON."""
     episodes, steps = found
@@ -54,7 +61,9 @@ def results(
     negative = {name: rates[name] for name in conditions.names("negative") if name in rates}
     negative[YOKED] = measures.rate(exam, "yoked_touched")
     symbolic = bool((exam["eye"] == "symbolic").any())
-    verdict = judge(rates[EXAM], negative, symbolic=symbolic)
+    development = int(exam["exam_seed"].max()) >= DEVELOPMENT_FROM_SEED
+    verdict = judge(rates[EXAM], negative, symbolic=symbolic, development=development)
+    labels = [words for words, due in ((ABLATION, symbolic), (DEVELOPMENT, development)) if due]
     against = {name: (_of(episodes, name), "removed") for name in negative if name != YOKED}
     compared = measures.compare(exam, {YOKED: (exam, "yoked_touched")} | against)
     touch = runs.first_touch_curve(exam_steps, reach_m)
@@ -62,17 +71,20 @@ def results(
     return clean(
         {
             "schema": SCHEMA,
-            "label": ABLATION if symbolic else None,
+            "label": "; ".join(labels) or None,
             **{name: str(exam[name].iloc[0]) for name in ("body", "tone", "eye")},
             "minds": _minds(exam),
+            "shown": {name: str(exam[name].iloc[0]) for name in ("run", "checkpoint")},
             "settings": settings,
             "verdict": verdict,
             "conditions": {name: _condition(name, rates[name], _of(steps, name)) for name in rates},
             YOKED: negative[YOKED],
             "headline": compared[0],
             "comparisons": compared,
+            "left_out": left_out or {},
             "free_energy": free_energy,
             "first_touch": {"median_s": median_time_s(touch), "touched": touch.events, "n": touch.n},
+            "reach_m": reach_m,
             "sides": measures.sides(exam),
             "failures": runs.failures(exam, exam_steps)[0],
             "by_site": measures.breakdown(exam, exam["site"]),

@@ -91,7 +91,8 @@ def sit(
     """Run what is not on disk yet; the whole exam's tables, in a fixed order."""
     _check(subjects)
     _claim(subjects, out, settings)
-    wanted = [conditions.get(name) for name in settings.conditions]
+    without = left_out(subjects[0].setup, settings)
+    wanted = [conditions.get(name) for name in settings.conditions if name not in without]
     jobs = [(s, c) for s in subjects for c in wanted if c.per_mind and c.costless == s.costless]
     jobs += [(None, c) for c in wanted if not c.per_mind]
     parts = []
@@ -108,12 +109,18 @@ def sit(
     return Tables(episodes, steps)
 
 
+def left_out(setup: WorldSetup, settings: Settings) -> dict[str, str]:
+    """Conditions that this body and mirror cannot have, and why."""
+    reasons = {name: conditions.get(name).why_not(setup) for name in settings.conditions}
+    return {name: reason for name, reason in reasons.items() if reason is not None}
+
+
 def _check(subjects: Sequence[Subject]) -> None:
     if not any(not subject.costless for subject in subjects):
         raise ValueError("no mind to examine: name a run or a checkpoint, or --preset for a new mind.")
     first = subjects[0].setup
     for subject in subjects[1:]:
-        for name in ("body", "tone", "tone_scale", "senses"):
+        for name in ("body", "tone", "tone_scale", "mirror", "mark", "movement", "senses", "biased_noise"):
             if _resolved(subject.setup, name) != _resolved(first, name):
                 raise ValueError(
                     f"{subject.run} differs from {subjects[0].run} in {name}: examine each kind by itself."
@@ -128,7 +135,8 @@ def _check(subjects: Sequence[Subject]) -> None:
 
 def _resolved(setup: WorldSetup, name: str) -> object:
     """A tone that was left open is the body's default."""
-    return getattr(setup, name) or bodies.get(setup.body).tones[0]
+    value = getattr(setup, name)
+    return bodies.get(setup.body).tones[0] if name == "tone" and value is None else value
 
 
 def _claim(subjects: Sequence[Subject], out: Path, settings: Settings) -> None:
@@ -168,6 +176,7 @@ def _run(
     random = condition.player in ("iid", "everyday")
     n = settings.chance_runs if random else settings.runs
     seeds = list(range(settings.first_exam_seed, settings.first_exam_seed + n))
+    eye = "symbolic" if "cell" in setup.senses else "pixels"
     if not condition.sees:
         setup = replace(setup, senses=("proprioception",))
     worlds = condition.worlds(setup, n, _eye_device(subject, setup))
@@ -178,7 +187,7 @@ def _run(
         condition=condition.name,
         training_seed=subject.training_seed if subject else NO_MIND,
         tone=worlds.scene.tone + (f" ×{setup.tone_scale:g}" if setup.tone_scale != 1 else ""),
-        eye="symbolic" if "cell" in setup.senses else "pixels",
+        eye=eye,
     )
     view = 0 if not condition.sees else 1 if condition.name == EXAM else settings.view_every_control_steps
     with torch.random.fork_rng():  # players seed torch; the caller's random numbers stay as they were

@@ -36,7 +36,9 @@ def load(path: Path, device: torch.device | str = "cpu") -> Subject:
     )
 
 
-def untrained(preset: str, body: str | None = None, seed: int = 0) -> Subject:
+def untrained(
+    preset: str, body: str | None = None, seed: int = 0, device: torch.device | str = "cpu"
+) -> Subject:
     """A mind that has learned nothing, of a preset's sizes."""
     found = get_preset(preset)
     setup = found.world
@@ -46,7 +48,7 @@ def untrained(preset: str, body: str | None = None, seed: int = 0) -> Subject:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         mind = build_mind(found.mind, setup.worlds(1)).eval().requires_grad_(False)
-    return Subject(f"{UNTRAINED}-{preset}", UNTRAINED, seed, setup, mind, fingerprint(mind))
+    return Subject(f"{UNTRAINED}-{preset}", UNTRAINED, seed, setup, mind.to(device), fingerprint(mind))
 
 
 def fingerprint(mind: Mind) -> str:

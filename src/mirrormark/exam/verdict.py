@@ -7,8 +7,12 @@ from mirrormark.exam.conditions import title
 from mirrormark.exam.measures import Rate
 from mirrormark.world.senses import ABLATION
 
-Status = Literal["passed", "not passed", "incomplete", "ablation"]
+Status = Literal["passed", "not passed", "incomplete", "ablation", "development"]
 
+DEVELOPMENT = "development seeds: used for choosing, not for reporting"
+"""On every output of an exam in worlds in which weights are chosen."""
+DEVELOPMENT_FROM_SEED = 1000
+"""Weights are chosen in worlds from this exam seed on, and reported in those below it."""
 CHANCE_RUNS = 1000
 """Fewest runs of random actions behind a "passed"."""
 
@@ -48,7 +52,7 @@ class Verdict:
         return self.status == "passed"
 
 
-def judge(exam: Rate, controls: dict[str, Rate], *, symbolic: bool) -> Verdict:
+def judge(exam: Rate, controls: dict[str, Rate], *, symbolic: bool, development: bool = False) -> Verdict:
     """Passed = the lower bound of removal exceeds the upper bound of every negative control."""
     gates = tuple(
         Gate(name, found.interval.high, exam.interval.low > found.interval.high)
@@ -62,17 +66,21 @@ def judge(exam: Rate, controls: dict[str, Rate], *, symbolic: bool) -> Verdict:
     lost = [gate.control for gate in gates if not gate.beaten]
     missing = [name for name in REQUIRED if name not in beaten]
     thin = [name for name in ("iid", "everyday") if name in controls and controls[name].n < CHANCE_RUNS]
-    status = _status(symbolic, lost, missing, thin)
+    status = _status(symbolic, development, lost, missing, thin)
     sentence = _sentence(status, exam, controls, lost, missing, thin)
     return Verdict(status, sentence, exam.interval.low, gates, answers, _caveats(exam))
 
 
-def _status(symbolic: bool, lost: list[str], missing: list[str], thin: list[str]) -> Status:
+def _status(
+    symbolic: bool, development: bool, lost: list[str], missing: list[str], thin: list[str]
+) -> Status:
     if symbolic:
         return "ablation"
     if lost:
         return "not passed"
-    return "incomplete" if missing or thin else "passed"
+    if missing or thin:
+        return "incomplete"
+    return "development" if development else "passed"
 
 
 def _sentence(
@@ -86,6 +94,8 @@ def _sentence(
     found = f"the mark was removed in {_percent(exam)}"
     if status == "ablation":
         return f"{ABLATION}; {found}. This can never be called passed."
+    if status == "development":
+        return f"{DEVELOPMENT}; {found}, above every negative control. Examine seeds below 1000 to report."
     if status == "passed":
         return f"Passed: {found}, above the upper bound of every negative control."
     if status == "incomplete":

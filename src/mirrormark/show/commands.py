@@ -1,9 +1,18 @@
-"""`mirrormark report`: the exam's report, written again from its tables."""
+"""`mirrormark exam` with its report at the end, and `mirrormark report`, which writes it again."""
 
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
+from mirrormark.exam import commands
 from mirrormark.exam.results import load
 from mirrormark.show import report as reports
+
+
+@wraps(commands.exam)  # the same options and help
+def exam(*options: Any, **named: Any) -> None:
+    directory = commands.exam(*options, **named)
+    print(f"Report: {reports.write(directory)}")
 
 
 def report(directory: Path, /) -> None:

@@ -10,7 +10,6 @@ from mirrormark.exam import history, tables
 from mirrormark.exam.conditions import EXAM
 from mirrormark.exam.results import load
 from mirrormark.show import figures_exam, figures_probes, figures_time, style
-from mirrormark.world.mark import MarkConfig
 
 
 class Caption(NamedTuple):
@@ -28,8 +27,8 @@ def draw(directory: Path) -> list[Caption]:
     steps = tables.read(directory / "steps.parquet", tables.STEPS)
     training = tables.read(directory / "training.parquet", history.TRAINING)
     scored = tables.read(directory / "scored.parquet", history.SCORED)
-    recording, pictures = stored(directory, "recording.npz"), stored(directory, "probes.npz")
-    reach_m = MarkConfig().reach_m
+    recording, pictures = (stored(directory, results, f"{name}.npz") for name in ("recording", "probes"))
+    reach_m = results["reach_m"]
     captions = {caption.name: caption for caption in _captions(results, training)}
     with style.styled():
         drawn: dict[str, Figure | None] = {
@@ -49,16 +48,17 @@ def draw(directory: Path) -> list[Caption]:
         }
         made = [name for name, figure in drawn.items() if figure is not None]
         for name in made:
-            style.save(drawn[name], directory / "figures", name)  # type: ignore[arg-type]
+            style.save(drawn[name], directory / "figures", name, results["label"])  # type: ignore[arg-type]
     return [captions[name] for name in made]
 
 
-def stored(directory: Path, name: str) -> dict[str, np.ndarray]:
-    """Arrays that the exam kept of its first mind; empty where there are none."""
-    found = sorted(directory.glob(f"parts/*/{name}"))
-    if not found:
+def stored(directory: Path, results: dict[str, Any], name: str) -> dict[str, np.ndarray]:
+    """Arrays that the exam kept of the mind that is shown; empty where there are none."""
+    mind = "{run}@{checkpoint}".format(**results["shown"]).replace("/", "_")
+    path = directory / "parts" / mind / name
+    if not path.is_file():
         return {}
-    with np.load(found[0]) as arrays:
+    with np.load(path) as arrays:
         return dict(arrays)
 
 
@@ -66,12 +66,13 @@ def _captions(results: dict[str, Any], training: Any) -> list[Caption]:
     exam = results["conditions"][EXAM]
     seeds = len(exam["seeds"])
     who = f"{results['body']}, {results['tone']} tone"
-    n = f"n={exam['n']} runs, {seeds} training seed{'s' if seeds > 1 else ''}; {who}"
     if results["label"]:
-        n += f"; {results['label']}"
-    one = f"One run of the exam; {who}"
+        who += f"; {results['label']}"
+    n = f"n={exam['n']} runs, {seeds} training seed{'s' if seeds > 1 else ''}; {who}"
+    shown = results["shown"]["run"]
+    one = f"One run of {shown}; {who}"
     probes = results["probes"] or {}
-    frames = f"n={probes.get('frames', 0)} paired everyday frames, first mind; {who}"
+    frames = f"n={probes.get('frames', 0)} paired everyday frames of {shown}; {who}"
     points = f"{len(training)} exam points, n={_runs(training)} runs each; {who}"
     shift = results["free_energy"]["pairs"] if results["free_energy"] else 0
     return [
@@ -88,7 +89,7 @@ def _captions(results: dict[str, Any], training: Any) -> list[Caption]:
             f"Runs without a touch are censored at their end. {n}.",
         ),
         Caption("failures", "Failed runs, and which hand came", f"{n}."),
-        Caption("fig5-samples", "Fig. 5a: drawn from the self-prior", f"{who}."),
+        Caption("fig5-samples", "Fig. 5a: drawn from the self-prior", f"Of {shown}; {who}."),
         Caption("fig5-erasure", "Fig. 5b: a marked frame through the self-prior", f"{frames}."),
         Caption("fig5-crossing", "Fig. 5b: vision from proprioception alone", f"{frames}."),
         Caption(

@@ -1,5 +1,6 @@
 """The best, the median and a failed run side by side: from outside, through the eye, and the curve of G."""
 
+import textwrap
 from pathlib import Path
 
 import imageio.v2 as imageio
@@ -17,10 +18,13 @@ _HOLD_FRAMES = 12
 """The last picture stays for so long, so that a loop does not jump at once."""
 
 
-def write(recording: dict[str, np.ndarray], path: Path) -> None:
-    """An mp4 that any browser plays; one column a run."""
+def write(recording: dict[str, np.ndarray], path: Path, label: str | None = None) -> None:
+    """An mp4 that any browser plays; one column a run, and the label, if any, in every frame."""
     columns = [_column(recording, run) for run in range(len(recording["label"]))]
     frames = np.concatenate(columns, axis=2)
+    if label:
+        banner = _title(label, frames.shape[2], style.REMOVAL)
+        frames = np.concatenate([np.broadcast_to(banner, (len(frames), *banner.shape)), frames], axis=1)
     with imageio.get_writer(
         path, fps=round(1 / CONTROL_STEP_S), codec="libx264", quality=7, macro_block_size=8
     ) as out:
@@ -48,9 +52,11 @@ def _drawn(figure: Figure) -> np.ndarray:
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()
 
 
-def _title(text: str) -> np.ndarray:
-    figure = Figure(figsize=(_PX / 100, 0.24), dpi=100, facecolor="white")
-    figure.text(0.5, 0.5, text, ha="center", va="center", fontsize=8, color=style.INK)
+def _title(text: str, width_px: int = _PX, colour: str = style.INK) -> np.ndarray:
+    """(24 px a line, width, 3): words, broken where they would not fit."""
+    lines = textwrap.wrap(text, width_px // 5)
+    figure = Figure(figsize=(width_px / 100, 0.24 * len(lines)), dpi=100, facecolor="white")
+    figure.text(0.5, 0.5, "\n".join(lines), ha="center", va="center", fontsize=8, color=colour)
     return _drawn(figure)
 
 

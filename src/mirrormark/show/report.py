@@ -21,9 +21,9 @@ def write(directory: Path) -> Path:
     """Draw the figures and the film anew and write DIRECTORY/report.html."""
     results = load(directory / "results.json")
     drawn = {caption.name: caption for caption in figures.draw(directory)}
-    recording = figures.stored(directory, "recording.npz")
+    recording = figures.stored(directory, results, "recording.npz")
     if recording:
-        film.write(recording, directory / "film.mp4")
+        film.write(recording, directory / "film.mp4", results["label"])
     path = directory / "report.html"
     title = f"Mirror-mark exam: {results['body']}"
     path.write_text(page(escape(title), _body(results, drawn, directory)), encoding="utf-8")
@@ -43,7 +43,7 @@ def _body(results: dict[str, Any], drawn: dict[str, Caption], directory: Path) -
         sections.append("<h2>Over training</h2>" + shown("fig4b", "fig4a"))
     sections += [
         "<h2>Runs</h2>"
-        + _film(directory)
+        + _film(results, directory)
         + shown("fig3a", "distance", "first-touch", "failures")
         + _groups(results),
         "<h2>Expected free energy before and after removal</h2>"
@@ -94,11 +94,16 @@ def _comparisons(results: dict[str, Any]) -> str:
         f"<td class='n'>{c['n']}</td></tr>"
         for c in results["comparisons"]
     )
+    missing = "".join(
+        f"<p class='small'>Left out: {escape(conditions.title(name))}, because {escape(reason)}.</p>"
+        for name, reason in results["left_out"].items()
+    )
     methods = " | ".join(dict.fromkeys(c["method"] for c in results["comparisons"]))
     return (
         "<div class='scroll'><table><tr><th>Removal minus …</th><th>points</th><th>95% interval</th>"
         f"<th>Holm</th><th>n</th></tr>{rows}</table></div>"
         f"<p class='small'>Percentage points. Intervals, tests and what n counts: {escape(methods)}.</p>"
+        f"{missing}"
     )
 
 
@@ -211,15 +216,17 @@ def _own_names(svg: str, name: str) -> str:
     return svg
 
 
-def _film(directory: Path) -> str:
+def _film(results: dict[str, Any], directory: Path) -> str:
     path = directory / "film.mp4"
     if not path.is_file():
         return ""
     data = base64.b64encode(path.read_bytes()).decode()
+    label = f" {results['label']}." if results["label"] else ""
     return (
         f'<figure><video controls loop muted playsinline src="data:video/mp4;base64,{data}"></video>'
         "<figcaption>"
-        "<b>The best, the median and a failed run.</b> From outside, through the eye, and G; red: removal."
+        f"<b>The best, the median and a failed run of {escape(results['shown']['run'])}.</b>"
+        f" From outside, through the eye, and G; red: removal.{escape(label)}"
         "</figcaption></figure>"
     )
 

@@ -55,8 +55,10 @@ def new(
     return figure, list(axes.ravel())
 
 
-def save(figure: Figure, folder: Path, name: str) -> None:
-    """PNG on white for slides and mail, SVG without ground for the report."""
+def save(figure: Figure, folder: Path, name: str, label: str | None = None) -> None:
+    """PNG on white for slides and mail, SVG without ground for the report; a label goes wherever they go."""
+    if label:
+        figure.suptitle(label, fontsize=8, color=REMOVAL, x=0.01, ha="left")
     folder.mkdir(parents=True, exist_ok=True)
     figure.savefig(folder / f"{name}.png", dpi=160, facecolor="white", metadata={"Software": None})
     figure.savefig(folder / f"{name}.svg", metadata={"Date": None, "Creator": None})

@@ -1,0 +1,136 @@
+"""Where a body can be touched but not seen in its mirror: measured, not assumed, for any body.
+
+Candidates lie evenly on the body's mark surfaces, turned away from the mirror. They are watched through
+episodes of everyday movement; of those that no frame shows, the one that the oracle reaches best is taken.
+"""
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import mujoco
+import numpy as np
+
+from mirrormark.exam.oracle import Oracle
+from mirrormark.life.setup import WorldSetup, movement_of
+from mirrormark.world.mark import Site, site_near
+from mirrormark.world.scene import Scene
+from mirrormark.world.worlds import EPISODE_CONTROL_STEPS, Worlds
+
+DIRECTIONS = 120
+"""Candidate directions on each surface (ours)."""
+LARGEST_AHEAD = 0.2
+"""Largest cosine between a candidate's normal and straight ahead: 78° and more to the side (ours)."""
+WATCHED_EPISODES = 6
+"""Episodes of everyday movement in which a candidate must not be seen once (ours)."""
+LOOK_EVERY_CONTROL_STEPS = 10
+TRIED = 10
+"""Unseen candidates that the oracle tries: those that everyday movement came nearest to (ours)."""
+ORACLE_TRIES = 4
+"""Runs of the oracle at each unseen candidate; it must reach the site in half of them (ours)."""
+BARE_M = 0.04
+"""Free way straight out of a candidate at rest: a site under hair or in the neck is none (ours)."""
+_SEED = 2**41
+
+
+class HiddenSite(NamedTuple):
+    surface: str
+    site_m: tuple[float, float, float]  # in the frame of the surface's body
+
+
+@lru_cache(maxsize=16)
+def hidden_site(setup: WorldSetup) -> HiddenSite | None:
+    """The site for the body, tone and mirror of a life; None where what is in reach is always seen."""
+    blind = replace(setup, senses=("proprioception",))
+    scene = blind.worlds(1).scene
+    unseen = _unseen(blind, _candidates(scene, setup.mark.radius_m))[:TRIED]
+    if not unseen:
+        return None
+    reached, distance_m = _reached(blind, unseen)
+    best = min(range(len(unseen)), key=lambda k: (-reached[k], distance_m[k]))
+    if 2 * reached[best] < ORACLE_TRIES:
+        return None
+    x, y, z = (round(float(value), 4) for value in unseen[best].pos)
+    return HiddenSite(scene.surfaces[unseen[best].surface].geom, (x, y, z))
+
+
+def _candidates(scene: Scene, radius_m: float) -> list[Site]:
+    """Evenly on each surface (a golden spiral), where a mark may sit, turned away from straight ahead."""
+    height = 1 - 2 * (np.arange(DIRECTIONS) + 0.5) / DIRECTIONS
+    turn = np.pi * (1 + 5**0.5) * np.arange(DIRECTIONS)
+    ring = np.sqrt(1 - height**2)
+    directions = np.stack([ring * np.cos(turn), ring * np.sin(turn), height], axis=1)
+    sites = [
+        site_near(surface, index, surface.pos_m + surface.mat @ (surface.size_m * direction))
+        for index, surface in enumerate(scene.surfaces)
+        for direction in directions
+    ]
+    eye_m = scene.body.eye_keepout_m + radius_m
+    return [
+        site
+        for site in sites
+        if site.mat[0, 2] <= LARGEST_AHEAD
+        and site.pos[2] >= scene.surfaces[site.surface].min_z_m
+        and (site.body != scene.eye_body_id or np.linalg.norm(site.pos - scene.eye_pos_m) >= eye_m)
+        and _bare(scene, site)
+    ]
+
+
+def _bare(scene: Scene, site: Site) -> bool:
+    """Whether nothing of the body covers the site at rest."""
+    data = mujoco.MjData(scene.model)
+    data.qpos[:] = scene.rest_qpos
+    mujoco.mj_kinematics(scene.model, data)
+    mat = data.xmat[site.body].reshape(3, 3)
+    start, out = data.xpos[site.body] + mat @ site.pos, mat @ site.mat[:, 2]
+    hit_m = mujoco.mj_ray(scene.model, data, start, out, None, 1, -1, np.zeros(1, np.int32))
+    return hit_m < 0 or hit_m > BARE_M
+
+
+def _stuck(setup: WorldSetup, sites: list[Site], first_seed: int) -> Worlds:
+    """One world for each site, its mark stuck there."""
+    worlds = setup.worlds(len(sites))
+    worlds.reset(seed=first_seed, marked=True)
+    for world, site in enumerate(sites):
+        worlds.patch.put(world, site)
+    return worlds
+
+
+def _unseen(setup: WorldSetup, sites: list[Site]) -> list[Site]:
+    """Sites of which no pixel is seen in some episodes of everyday movement, the nearest to hands first."""
+    near = {k: np.inf for k in range(len(sites))}
+    for episode in range(WATCHED_EPISODES):
+        left = list(near)
+        if not left:
+            break
+        seen, nearest_m = _watch(setup, [sites[k] for k in left], _SEED + episode * len(sites))
+        near = {k: min(near[k], m) for k, shown, m in zip(left, seen, nearest_m, strict=True) if not shown}
+    return [sites[k] for k in sorted(near, key=lambda k: near[k])]
+
+
+def _watch(setup: WorldSetup, sites: list[Site], first_seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """One episode of everyday movement for each site: whether it was seen, and how near a hand came."""
+    worlds = _stuck(setup, sites, first_seed)
+    movement = movement_of(setup, worlds)
+    movement.begin(range(first_seed, first_seed + len(sites)))
+    seen, nearest_m, observation = np.zeros(len(sites), np.bool_), np.full(len(sites), np.inf), {}
+    for step in range(EPISODE_CONTROL_STEPS):
+        worlds.measure_view = step % LOOK_EVERY_CONTROL_STEPS == 0
+        observation, *_, info = worlds.step(movement.act(observation))
+        if worlds.measure_view:
+            seen |= info["mark_px"] > 0
+        nearest_m = np.minimum(nearest_m, worlds.patch.distance_m.min(1))
+    return seen, nearest_m
+
+
+def _reached(setup: WorldSetup, sites: list[Site]) -> tuple[np.ndarray, np.ndarray]:
+    """How often the oracle holds its hand at each site for long enough, and how near it comes on average."""
+    worlds = _stuck(setup, sites * ORACLE_TRIES, _SEED)
+    oracle = Oracle(worlds)
+    oracle.begin()
+    distance_m = np.zeros(worlds.n)
+    for _ in range(EPISODE_CONTROL_STEPS):
+        info = worlds.step(oracle.act())[4]
+        distance_m += worlds.patch.distance_m.min(1) / EPISODE_CONTROL_STEPS
+    shape = (ORACLE_TRIES, len(sites))
+    return info["mark_removed"].reshape(shape).sum(0), distance_m.reshape(shape).mean(0)
