@@ -282,3 +282,18 @@ def test_probes_of_every_codec_give_their_numbers(mind):
     assert all(
         picture.dtype == np.uint8 and picture.shape[1:] == (64, 64, 3) for picture in pictures.values()
     )
+
+
+def test_a_dream_begins_while_the_mark_is_on(mind):
+    """Also where the best run removed it before the dream's past was full."""
+    rng = np.random.default_rng(0)
+    kept = {
+        "removed_s": np.array([0.3, 0.6, np.nan]),
+        "actions": rng.uniform(-1, 1, (3, 100, mind.mind.actions)),
+    }
+    kept["actions"] = kept["actions"].astype(np.float32)
+    kept["sense/vision"] = rng.integers(0, 255, (3, 100, 64, 64, 3), np.uint8)
+    kept["sense/proprioception"] = rng.uniform(-1, 1, (3, 100, mind.mind.actions)).astype(np.float32)
+    found = probes.dream_strip(mind.mind, kept)
+    assert np.array_equal(found["dream/real"][0], kept["sense/vision"][1, 3])  # 0.15 s: before 0.6 s
+    assert found["dream/dreamed"].shape == found["dream/real"].shape

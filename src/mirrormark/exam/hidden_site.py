@@ -98,7 +98,7 @@ def _stuck(setup: WorldSetup, sites: list[Site], first_seed: int) -> Worlds:
 
 def _unseen(setup: WorldSetup, sites: list[Site]) -> list[Site]:
     """Sites of which no pixel is seen in some episodes of everyday movement, the nearest to hands first."""
-    near = {k: np.inf for k in range(len(sites))}
+    near = dict.fromkeys(range(len(sites)), np.inf)
     for episode in range(WATCHED_EPISODES):
         left = list(near)
         if not left:

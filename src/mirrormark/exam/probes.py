@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mirrormark.exam.conditions import EXAM, get
 from mirrormark.exam.protocol import CONTROL_STEP_S
-from mirrormark.exam.recording import senses_of
+from mirrormark.exam.recording import SENSE, senses_of
 from mirrormark.life.rollout import encode, to_tensors
 from mirrormark.life.setup import WorldSetup, movement_of
 from mirrormark.mind.dream import replay_dream
@@ -172,18 +172,21 @@ def _half_range_rad(setup: WorldSetup, like: Tensor) -> Tensor:
 
 @torch.no_grad()
 def dream_strip(mind: Mind, recording: Pictures, ahead_control_steps: int = 20) -> Pictures:
-    """From ten steps before the best run's removal: what came, and the dream of the same actions."""
-    senses = senses_of(recording, 0)
-    if "vision" not in senses or np.isnan(recording["removed_s"][0]):
+    """From up to ten steps before a removal: what came, and the dream of the same actions. Of the recorded
+    runs the one that removed last: a dream needs some past, and must begin while the mark is still on."""
+    removed_s = recording["removed_s"]
+    if f"{SENSE}vision" not in recording or np.isnan(removed_s).all():
         return {}
+    run = int(np.nanargmax(removed_s))
+    senses = senses_of(recording, run)
     context = mind.config.imagination.context
-    gone = round(float(recording["removed_s"][0]) / CONTROL_STEP_S)
-    start, total = max(gone - 10, context - 1), recording["actions"].shape[1]
+    gone = round(float(removed_s[run]) / CONTROL_STEP_S)
+    start, total = max(gone - 10, min(3, gone - 1)), recording["actions"].shape[1]
     stop = min(start + ahead_control_steps, total - 1)
     device = next(mind.dynamics.parameters()).device
-    past = slice(start - context + 1, start + 1)
+    past = slice(max(start - context + 1, 0), start + 1)
     frames = {name: values[past] for name, values in senses.items()}
-    actions = torch.as_tensor(recording["actions"][0], device=device)
+    actions = torch.as_tensor(recording["actions"][run], device=device)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         latent = encode(mind, frames, sample=False)[None]

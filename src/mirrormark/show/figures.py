@@ -93,7 +93,9 @@ def _captions(results: dict[str, Any], training: Any) -> list[Caption]:
         Caption("fig5-erasure", "Fig. 5b: a marked frame through the self-prior", f"{frames}."),
         Caption("fig5-crossing", "Fig. 5b: vision from proprioception alone", f"{frames}."),
         Caption(
-            "fig5-dream", "A dream of removal", f"The recorded actions, from ten steps before removal. {one}."
+            "fig5-dream",
+            "A dream of removal",
+            f"The recorded actions, from up to ten steps before removal. {one}.",
         ),
     ]
 

@@ -63,7 +63,7 @@ def _title(text: str, width_px: int = _PX, colour: str = style.INK) -> np.ndarra
 def _curve(g: np.ndarray, removed_s: float) -> np.ndarray:
     """The whole curve of G drawn once, then a cursor that runs along it."""
     figure = Figure(figsize=(_PX / 100, _CURVE_PX / 100), dpi=100, facecolor="white")
-    axes = figure.add_axes((0.15, 0.2, 0.8, 0.62))
+    axes = figure.add_axes((0.15, 0.2, 0.8, 0.58))
     time_s = CONTROL_STEP_S * np.arange(len(g))
     if np.isfinite(g).any():
         axes.plot(time_s, g, color=style.EXAM, linewidth=1)

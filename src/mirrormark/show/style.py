@@ -58,6 +58,7 @@ def new(
 def save(figure: Figure, folder: Path, name: str, label: str | None = None) -> None:
     """PNG on white for slides and mail, SVG without ground for the report; a label goes wherever they go."""
     if label:
+        figure.set_figheight(figure.get_figheight() + 0.25)
         figure.suptitle(label, fontsize=8, color=REMOVAL, x=0.01, ha="left")
     folder.mkdir(parents=True, exist_ok=True)
     figure.savefig(folder / f"{name}.png", dpi=160, facecolor="white", metadata={"Software": None})
