@@ -3,6 +3,7 @@ import torch
 from tiny_minds import ACTIONS, random_latent, tiny_mind
 
 from mirrormark.mind.dream import dream, replay_dream
+from mirrormark.mind.objective import behaviour_objective
 
 
 @pytest.mark.parametrize("context", [1, 2, 4])
@@ -50,3 +51,20 @@ def test_wrong_context_says_so():
     mind = tiny_mind()
     with pytest.raises(ValueError, match="needs 3 actions"):
         dream(mind.dynamics, mind.policy, random_latent(mind, 2, 4), torch.zeros(2, 4, ACTIONS), 2)
+
+
+def test_weights_cast_once_dream_the_same_and_still_learn():
+    """The learner keeps autocast's casts while dreaming; none of them may stand in for a weight that learns."""
+    mind = tiny_mind()
+    past, acted = random_latent(mind, 3, 4), torch.rand(3, 3, mind.actions)
+    dreams = []
+    for kept in (False, True):
+        torch.manual_seed(0)
+        with torch.autocast("cpu", torch.bfloat16, cache_enabled=kept):
+            dreams.append(mind.dream(past, acted))
+    assert all(torch.equal(one, other) for one, other in zip(*dreams))
+    with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+        policy, value = behaviour_objective(mind, dreams[1])
+    (policy.loss + value.loss).backward()
+    learns = [*mind.policy.parameters(), *mind.value.parameters()]
+    assert all(parameter.grad is not None for parameter in learns)

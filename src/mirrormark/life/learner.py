@@ -126,8 +126,7 @@ class Learner:
         }
 
     def learn(self, memory: Memory, lap: Lap) -> dict[str, float]:
-        """The lap's train steps; gives the mean of every metric over them. One host synchronisation, at
-        the end."""
+        """The lap's train steps; gives the mean of every metric. One host synchronisation, at the end."""
         for descent in self.descents.values():
             descent.set_progress(lap.progress)
         for total in self._sums.values():
@@ -165,8 +164,7 @@ class Learner:
         if not lap.steps:
             return {}
         names = sorted(self._names[lap.stages])
-        packed = [*(self._sums[name] for name in names), self.refused, self.longest_row]
-        packed = torch.stack(packed).tolist()
+        packed = torch.stack([*(self._sums[n] for n in names), self.refused, self.longest_row]).tolist()
         metrics = {name: total / lap.steps for name, total in zip(names, packed)}
         return metrics | {"refused_steps": packed[-2], "refused_in_a_row": packed[-1]}
 
@@ -194,10 +192,11 @@ class Learner:
         self.in_a_row.copy_((self.in_a_row + 1) * bad)
         self.longest_row.copy_(torch.maximum(self.longest_row, self.in_a_row))
 
-    def _autocast(self) -> torch.autocast:
-        # Without the weight cache: cached casts from the capture would be stale in every replay.
+    def _autocast(self, dreaming: bool = False) -> torch.autocast:
+        # A dream reads the same weights at every step, cast once. No cast is kept elsewhere: made without
+        # gradient, it would serve where gradient is needed.
         on = self.device.type == "cuda" and self.config.precision == "bf16"
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=on, cache_enabled=False)
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=on, cache_enabled=dreaming)
 
     def _descend(self, name: str, objective: Objective) -> Tensor:
         norm = self.descents[name].step(objective.loss)
@@ -242,8 +241,9 @@ class Learner:
         past, acted = self._contexts(memory, latent, action)
         buffers = list(self.mind.return_range.buffers())
         before = [buffer.clone() for buffer in buffers]
-        with self._autocast():
+        with self._autocast(dreaming=True):
             dreamed = self.mind.dream(past, acted[:, :-1])
+        with self._autocast():
             if self.config.cost == "none":
                 policy, value = indifferent_objective(self.mind, dreamed)
             else:
