@@ -54,7 +54,7 @@ def test_wrong_context_says_so():
 
 
 def test_weights_cast_once_dream_the_same_and_still_learn():
-    """The learner keeps autocast's casts while dreaming; none of them may stand in for a weight that learns."""
+    """The learner keeps autocast's casts while dreaming; none may stand in for a weight that learns."""
     mind = tiny_mind()
     past, acted = random_latent(mind, 3, 4), torch.rand(3, 3, mind.actions)
     dreams = []
