@@ -3,6 +3,7 @@ mind.build_codec."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -70,7 +71,7 @@ class Code(NamedTuple):
     activation: Tensor | None = None  # (..., scalars) before rounding, in [-1, 1] (fsq, senses)
 
 
-class Codec(nn.Module):
+class Codec(nn.Module, ABC):
     """Base of all codecs: `spec` (what a latent is), `senses`, encode, decode, reconstruct."""
 
     spec: LatentSpec
@@ -127,11 +128,13 @@ class Codec(nn.Module):
             for name, sense in self.senses.items()
         }
 
+    @abstractmethod
     def _encode(self, observation: Prediction, sample: bool) -> Code:
-        raise NotImplementedError
+        """Observations (N, ...) -> their code."""
 
+    @abstractmethod
     def _decode(self, one_hot: Tensor, seen: Prediction | None) -> Prediction:
-        raise NotImplementedError
+        """Flat one-hots (N, total), and the exact vector senses if known -> what they look and feel like."""
 
     def _vector(self, observation: Prediction) -> Tensor:
         """All vector senses side by side, (N, sum of sizes)."""
