@@ -1,4 +1,12 @@
-"""Each statistic against a worked example that someone else published, and intervals against simulation."""
+"""Each statistic against a worked example whose numbers we have seen at the address given, or against a
+computation that is written out here; intervals also against simulation.
+
+PROPINT: tests of the R package propint, which quote Newcombe's three papers of 1998 in Statistics in Medicine
+(17:857, 17:873, 17:2635), https://github.com/m-Py/propint, tests/testthat
+"""
+
+import itertools
+import math
 
 import numpy as np
 import pytest
@@ -6,82 +14,135 @@ import pytest
 from mirrormark.exam import statistics as st
 from mirrormark.exam.coverage import simulate
 
+Z = 1.959964
+"""Of 95%, two-sided."""
+
 
 @pytest.mark.parametrize(
-    ("successes", "n", "low", "high"),
-    [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
+    ("successes", "n", "low", "high"), [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605)]
 )
 def test_wilson(successes, n, low, high):
-    """Newcombe (1998a), Statistics in Medicine 17:857, Table I, method 3."""
+    """Newcombe (1998), method 3, as quoted by PROPINT, test_Single_Proportion_CI.R."""
     assert st.wilson(successes, n) == pytest.approx((low, high), abs=5e-5)
+
+
+def test_wilson_without_a_success():
+    """By hand: the score equation (0 - p)^2 = z^2 p (1 - p) / n has the roots 0 and z^2 / (n + z^2)."""
+    assert st.wilson(0, 20) == pytest.approx((0.0, Z**2 / (20 + Z**2)), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("counts", "low", "high"), [((56, 70, 48, 80), 0.0524, 0.3339), ((9, 10, 3, 10), 0.1705, 0.8090)]
+)
+def test_newcombe(counts, low, high):
+    """Newcombe (1998), method 10, as quoted by PROPINT, test_Two_Independent_Props_CI.R; the first also in
+    https://www.lexjansen.com/wuss/2016/127_Final_Paper_PDF.pdf."""
+    assert st.newcombe(*counts).interval == pytest.approx((low, high), abs=5e-5)
+
+
+def test_newcombe_at_the_edge():
+    """By hand: all of 10 against none of 10; both Wilson intervals are z^2 / (10 + z^2) wide. Fisher: of the
+    20 over 10 ways to place ten successes, two are as extreme."""
+    found = st.newcombe(10, 10, 0, 10)
+    assert found.interval == pytest.approx((1 - math.sqrt(2) * Z**2 / (10 + Z**2), 1.0), abs=1e-6)
+    assert found.p == pytest.approx(2 / math.comb(20, 10))
 
 
 @pytest.mark.parametrize(
     ("counts", "low", "high"),
     [
-        ((56, 70, 48, 80), 0.0524, 0.3339),
-        ((9, 10, 3, 10), 0.1705, 0.8090),
-        ((6, 7, 2, 7), 0.0582, 0.8062),
-        ((5, 56, 0, 29), -0.0381, 0.1926),
-        ((0, 10, 0, 20), -0.1611, 0.2775),
-        ((10, 10, 0, 10), 0.6075, 1.0),
+        ((36, 12, 2, 0), 0.0569, 0.3404),
+        ((18, 12, 2, 18), 0.0562, 0.3290),
+        ((53, 0, 0, 1), -0.0729, 0.0729),
+        ((0, 30, 0, 0), 0.8395, 1.0),
+        ((59, 6, 16, 80), -0.1186, -0.0046),
     ],
 )
-def test_newcombe(counts, low, high):
-    """Newcombe (1998b), Statistics in Medicine 17:873, Table II, method 10."""
-    assert st.newcombe(*counts).interval == pytest.approx((low, high), abs=5e-5)
+def test_newcombe_paired(counts, low, high):
+    """Newcombe (1998), method 10 for pairs, as quoted by PROPINT, test_Two_Dependent_Props_CI.R; the last:
+    https://github.com/ocbe-uio/contingencytables, tests/testthat/test-ch8.R (Fagerland, Lydersen & Laake)."""
+    found = st.newcombe_paired(*counts)
+    assert found.interval == pytest.approx((low, high), abs=5e-5)
+    assert found.n == sum(counts)
 
 
-def test_newcombe_paired():
-    """Airway hyper-responsiveness of Bentur et al. (2009), worked in Fagerland, Lydersen & Laake (2014)."""
-    found = st.newcombe_paired(both=1, first=1, second=7, neither=12)
-    assert found.estimate == pytest.approx(-0.286, abs=5e-4)
-    assert found.interval == pytest.approx((-0.507, -0.026), abs=5e-4)
-    assert found.p == pytest.approx(0.0703, abs=5e-5)  # exact McNemar, ibid.
-    assert found.n == 21
+def test_exact_mcnemar():
+    """By hand: 1 of 8 discordant pairs, so p = 2 (1 + 8) / 2^8."""
+    assert st.newcombe_paired(both=1, first=1, second=7, neither=12).p == pytest.approx(18 / 256)
 
 
 def test_t_interval():
-    """Student (1908): extra sleep of ten patients, the data of R's `sleep`."""
+    """Student's sleep data: R's `t.test(extra ~ group, data = sleep, paired = TRUE)`, as printed in "How to
+    compare paired data with R" (R for Dummies), https://www.dummies.com."""
     gain = [1.2, 2.4, 1.3, 1.3, 0.0, 1.0, 1.8, 0.8, 4.6, 1.4]
     assert st.t_interval(gain) == pytest.approx((0.7001142, 2.4598858), abs=1e-7)
 
 
+FIRST = [1.83, 0.50, 1.62, 2.48, 1.68, 1.88, 1.55, 3.06, 1.30]
+SECOND = [0.878, 0.647, 0.598, 2.05, 1.06, 1.29, 1.06, 3.14, 1.29]
+"""Hamilton depression scale, 9 patients before and after (Hollander & Wolfe, Table 3.1), as listed in
+https://www.math.wustl.edu/~sawyer/m408s09/mprogs/WcxSignRank.txt"""
+
+
 def test_paired_shift():
-    """Hollander & Wolfe (1973), p. 29 and 35: Hamilton depression scale, 9 patients, two visits."""
-    first = [1.83, 0.50, 1.62, 2.48, 1.68, 1.88, 1.55, 3.06, 1.30]
-    second = [0.878, 0.647, 0.598, 2.05, 1.06, 1.29, 1.06, 3.14, 1.29]
-    found = st.paired_shift(first, second)
-    assert found.estimate == pytest.approx(-0.46)
-    assert found.interval == pytest.approx((-0.786, -0.010))
-    assert found.p == pytest.approx(0.0390625)  # twice the book's one-sided .0195
-    assert found.n == 9
+    """The p-value by hand: the two positive changes have ranks 2 and 3 (sum 5), and 10 of the 2^9 sets of
+    ranks sum to 5 or less. Estimate and interval by their definitions: the median of all averages of two
+    changes, and the shifts that the exact test does not reject at 5%."""
+    found = st.paired_shift(FIRST, SECOND)
+    assert found.p == pytest.approx(2 * 10 / 512) and found.n == 9
+    change = np.subtract(SECOND, FIRST)
+    averages = [(a + b) / 2 for a, b in itertools.combinations_with_replacement(change, 2)]
+    assert found.estimate == pytest.approx(np.median(averages)) == pytest.approx(-0.46)
+    kept = [shift for shift in np.arange(-1.2, 0.3, 0.001) + 0.0005 if signed_rank_p(change - shift) > 0.05]
+    assert found.interval == pytest.approx((min(kept), max(kept)), abs=1e-3)
+
+
+def signed_rank_p(change: np.ndarray) -> float:
+    """Wilcoxon's two-sided p by trying all signs."""
+    ranks = np.abs(change).argsort().argsort() + 1
+    sums = np.array([np.dot(signs, ranks) for signs in itertools.product((0, 1), repeat=len(change))])
+    observed = ranks[change > 0].sum()
+    return min(1.0, 2 * min((sums <= observed).mean(), (sums >= observed).mean()))
+
+
+CONTROL = [1, 1, 2, 2, 3, 4, 4, 5, 5, 8, 8, 8, 8, 11, 11, 12, 12, 15, 17, 22, 23]
+RELAPSED, CENSORED = [6, 6, 6, 7, 10, 13, 16, 22, 23], [6, 9, 10, 11, 17, 19, 20, 25, 32, 32, 34, 35]
+"""Weeks of remission of 42 children, half of them treated with 6-mercaptopurine (Freireich et al. 1963)."""
 
 
 def test_kaplan_meier():
-    """6-mercaptopurine arm of Freireich et al. (1963), the example of Cox (1972) and of most textbooks."""
-    remission = [6, 6, 6, 7, 10, 13, 16, 22, 23] + [6, 9, 10, 11, 17, 19, 20, 25, 32, 32, 34, 35]
-    curve = st.kaplan_meier(remission, [True] * 9 + [False] * 12)
+    """Stata's `sts list` of the control arm, as printed in http://data.princeton.edu/eco572/KaplanMeier.html
+    (G. Rodríguez; Stata's intervals are log-log)."""
+    curve = st.kaplan_meier(CONTROL, [True] * 21)
+    assert curve.time_s[:2].tolist() == [1, 2]
+    assert curve.share[:2] == pytest.approx([0.9048, 0.8095], abs=5e-5)
+    assert curve.low[:2] == pytest.approx([0.6700, 0.5689], abs=5e-5)
+    assert curve.high[:2] == pytest.approx([0.9753, 0.9239], abs=5e-5)
+
+
+def test_kaplan_meier_with_censored_times():
+    """The treated arm by hand: a product of shares (relapses of those at risk), and at week 6 Greenwood's
+    variance on the log-log scale."""
+    curve = st.kaplan_meier(RELAPSED + CENSORED, [True] * 9 + [False] * 12)
     at = {t: i for i, t in enumerate(curve.time_s)}
-    for t, share in {
-        6: 0.8571,
-        7: 0.8067,
-        10: 0.7529,
-        13: 0.6902,
-        16: 0.6275,
-        22: 0.5378,
-        23: 0.4482,
-    }.items():
-        assert curve.share[at[t]] == pytest.approx(share, abs=5e-5)
-    assert (curve.low[at[6]], curve.high[at[6]]) == pytest.approx((0.6197, 0.9516), abs=5e-5)
-    assert (curve.low[at[23]], curve.high[at[23]]) == pytest.approx((0.1881, 0.6801), abs=5e-5)
+    share = 1.0
+    for week, relapsed, risk in [(6, 3, 21), (7, 1, 17), (10, 1, 15), (13, 1, 12), (16, 1, 11), (22, 1, 7)]:
+        share *= 1 - relapsed / risk
+        assert curve.share[at[week]] == pytest.approx(share)
+    log_share = math.log(18 / 21)
+    spread = Z * math.sqrt(3 / (21 * 18)) / -log_share
+    ends = [math.exp(log_share * math.exp(sign * spread)) for sign in (1, -1)]
+    assert (curve.low[at[6]], curve.high[at[6]]) == pytest.approx(ends, abs=1e-6)
     assert (curve.n, curve.events) == (21, 9)
     assert st.median_time_s(curve) == 23
 
 
 def test_holm():
-    """The four hypotheses of the article "Holm-Bonferroni method" (Wikipedia), as adjusted p-values."""
-    assert st.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    """Four hypotheses of https://www.geeksforgeeks.org/data-science/holm-bonferroni-method/ (0.005 and 0.01
+    are rejected at 5%, 0.03 and 0.04 are not), as adjusted p-values: 4, 3, 2, 1 times p, never falling."""
+    adjusted = st.holm([0.01, 0.04, 0.03, 0.005])
+    assert [p <= 0.05 for p in adjusted] == [True, False, False, True]
+    assert adjusted == pytest.approx([3 * 0.01, 2 * 0.03, 2 * 0.03, 4 * 0.005])
     adjusted = st.holm([0.01, float("nan"), 0.02])
     assert adjusted[0] == pytest.approx(0.02) and np.isnan(adjusted[1]) and adjusted[2] == pytest.approx(0.02)
 

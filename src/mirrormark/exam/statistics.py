@@ -1,4 +1,4 @@
-"""The exam's statistics: pure functions of counts and numbers, each tested against a published example.
+"""The exam's statistics: pure functions of counts and numbers, each tested against a worked example.
 
 scipy does what it can (Wilson, Student's t, Kaplan-Meier, Wilcoxon's p, Fisher, McNemar by the binomial
 test); what it lacks is written here from the papers named in each docstring.
