@@ -36,7 +36,7 @@ def test_dream_samples_follow_the_prediction():
     future = torch.zeros(4000, 1, ACTIONS)
     after = replay_dream(mind.dynamics, latent, action, future)[:, 1]
     hidden = mind.dynamics(latent[:1], torch.zeros(1, 2, ACTIONS))[:, -1]
-    expected = mind.spec.flat(mind.dynamics.logits(hidden)[0].exp())
+    expected = mind.spec.flat(mind.dynamics.logits(hidden, latent[:1, -1])[0].exp())
     assert torch.allclose(mind.spec.one_hot(after).mean(0), expected, atol=0.04)
 
 

@@ -55,7 +55,7 @@ def test_indices_and_their_one_hot_are_the_same():
 def test_prediction_is_a_distribution_with_a_unimix_floor():
     model, (latent, action) = tiny(), history()
     model.predictor.weight.mul_(1000)
-    probs = model.logits(model(latent, action)).exp()
+    probs = model.logits(model(latent, action), latent).exp()
     assert torch.allclose(probs.sum(-1), torch.ones(3, 9, 3))
     assert (probs[..., :2, :] >= 0.01 / 5 - 1e-7).all() and (probs[..., 2, :3] >= 0.01 / 3 - 1e-7).all()
 
@@ -81,7 +81,7 @@ def test_it_learns_a_world():
         effect = torch.zeros(32, 8, dtype=torch.int64)
         effect[:, 1:] = (action[:, :-1, 0] > 0).long()
         latent = effect.unsqueeze(-1).expand(-1, -1, 3).contiguous()
-        prior = model.logits(model(latent[:, :-1], action[:, :-1]))
+        prior = model.logits(model(latent[:, :-1], action[:, :-1]), latent[:, :-1])
         loss = -prior.gather(-1, latent[:, 1:].unsqueeze(-1)).sum((-1, -2)).mean()
         optimiser.zero_grad()
         loss.backward()
@@ -100,3 +100,16 @@ def test_clear_sentences():
     mind = tiny_mind()
     with pytest.raises(ValueError, match="max_length"):
         mind.dynamics(random_latent(mind, 1, 17), torch.zeros(1, 17, ACTIONS))
+
+
+@torch.no_grad()
+def test_a_token_that_is_kept_keeps_its_class_and_the_others_follow_the_prediction():
+    model, (latent, action) = tiny(keeps=True, unimix=0.0), history()
+    assert model.keep is not None
+    model.keep.weight.zero_()
+    model.keep.bias.copy_(torch.tensor([50.0, 0.0, 50.0]))
+    hidden = model(latent, action)
+    table = model.logits(hidden, latent)
+    assert torch.equal(table[..., [0, 2], :].argmax(-1), latent[..., [0, 2]])
+    assert torch.allclose(table[..., 1, :], SPEC.log_probs(model.predictor(hidden))[..., 1, :], atol=1e-5)
+    assert torch.allclose(table, model.logits(hidden, SPEC.one_hot(latent)))

@@ -37,8 +37,9 @@ def losses_of(mind: Mind) -> dict[str, torch.Tensor]:
     code = mind.encode(observation)
     targets = mind.codec.targets(observation)
     posterior, through = code.logits, code.straight_through
-    prior = mind.dynamics.logits(mind.dynamics(through[:, :-1], action[:, :-1]))
-    stopped = mind.dynamics.logits(mind.dynamics(through[:, :-1].detach(), action[:, :-1]))
+    prior = mind.dynamics.logits(mind.dynamics(through[:, :-1], action[:, :-1]), through[:, :-1])
+    still = through[:, :-1].detach()
+    stopped = mind.dynamics.logits(mind.dynamics(still, action[:, :-1]), still)
     policy, value = O.behaviour_objective(mind, mind.dream(code.latent[:, :4], action[:, :3]))
 
     def error(prediction):

@@ -95,7 +95,7 @@ class Actor:
 
     def _predicted(self) -> Tensor:
         """Parity with the public code (D10): a sample of the prediction, blind to the present frame."""
-        table = self.mind.dynamics.logits(self.hidden)
+        table = self.mind.dynamics.logits(self.hidden, self._history[-1][0])
         noise = torch.empty_like(table).exponential_(generator=self._random).clamp_min_(1e-30).log()
         return (table - noise).argmax(-1)
 

@@ -61,7 +61,7 @@ def dream(
         action = policy(hot, hidden).sample()
         hidden, cache = dynamics.step(hot, action.tanh(), cache, before + t, dropout)
         hidden = hidden.float()
-        latent = draw(dynamics.logits(hidden), temperature)
+        latent = draw(dynamics.logits(hidden, latent), temperature)
         latents.append(latent)
         hiddens.append(hidden)
         actions.append(action)
@@ -83,5 +83,5 @@ def replay_dream(
     latents, before = [context_latent[:, -1]], context_latent.shape[1] - 1
     for t in range(horizon):
         hidden, cache = dynamics.step(latents[-1], future_action[:, t], cache, before + t)
-        latents.append(draw(dynamics.logits(hidden), temperature))
+        latents.append(draw(dynamics.logits(hidden, latents[-1]), temperature))
     return torch.stack(latents, 1)

@@ -35,6 +35,9 @@ class DynamicsConfig:
     """Share of an even distribution mixed into the prediction (paper, Table III)."""
     max_length: int = 64
     """Longest sequence in control steps: learned positions exist up to here (public code's batches, D6)."""
+    keeps: bool = False
+    """The predictor also says of each token whether it stays as it is (ours; swift: on): what lasts need not
+    be spelled out anew in every dreamed frame."""
     kernel: Kernel = "sdpa"
     """How attention is computed; no effect on the result (ours)."""
 
@@ -54,6 +57,7 @@ class Dynamics(nn.Module):
         )
         self.norm_out = nn.LayerNorm(c.width) if c.norm == "pre" else nn.Identity()
         self.predictor = nn.Linear(c.width, spec.total)
+        self.keep = nn.Linear(c.width, spec.K) if c.keeps else None
 
     @property
     def width(self) -> int:
@@ -67,11 +71,15 @@ class Dynamics(nn.Module):
             x = block(x, dropout=self.training if dropout is None else dropout)
         return self.norm_out(x)
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Prediction of the next latent: hidden (..., D) -> normalised log-probabilities (..., K, widest),
-        fp32."""
+    def logits(self, hidden: Tensor, present: Tensor) -> Tensor:
+        """Prediction of the next latent: hidden (..., D) and the latent that it has seen last (..., K) or
+        (..., total) -> normalised log-probabilities (..., K, widest), fp32."""
         with full_precision(hidden):
-            return self.spec.log_probs(self.predictor(hidden.float()), self.config.unimix)
+            hidden = hidden.float()
+            flat = self.predictor(hidden)
+            if self.keep is not None:
+                flat = flat + self.spec.spread(self.keep(hidden)) * self.spec.as_one_hot(present)
+            return self.spec.log_probs(flat, self.config.unimix)
 
     def init_cache(self, batch: int, max_len: int) -> Cache:
         """An empty memory for `max_len` control steps."""

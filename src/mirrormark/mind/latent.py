@@ -114,6 +114,14 @@ class LatentSpec:
             parts.append(F.pad(part, (0, self.widest - run.classes), value=fill))
         return parts[0] if len(parts) == 1 else torch.cat(parts, -2)
 
+    def spread(self, per_token: Tensor) -> Tensor:
+        """(..., K) -> (..., total): each token's number for all of its classes."""
+        parts = []
+        for run in self.runs:
+            part = per_token[..., run.token : run.token + run.count, None]
+            parts.append(part.expand(*part.shape[:-1], run.classes).flatten(-2))
+        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+
     def flat(self, rows: Tensor) -> Tensor:
         """(..., K, widest) -> (..., total): undoes `rows`."""
         parts = [rows[..., r.token : r.token + r.count, : r.classes].flatten(-2) for r in self.runs]

@@ -165,7 +165,9 @@ class Mind(nn.Module):
         if blind and steps == 1:
             return torch.rand(context_latent.shape[0], self.actions, device=context_latent.device) * 2 - 1
         hidden, _ = recall(self.dynamics, context_latent, context_action, 0)
-        latent = draw(self.dynamics.logits(hidden)) if blind else context_latent[:, -1]
+        latent = context_latent[:, -1]
+        if blind:
+            latent = draw(self.dynamics.logits(hidden, context_latent[:, -2]))
         raw = self.policy(latent, hidden)
         return (raw.mean if mode == "mean" else raw.sample()).tanh()
 

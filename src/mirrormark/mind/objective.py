@@ -81,7 +81,7 @@ def dynamics_objective(
     dynamics (and encoder through the representation loss and the straight-through latents, where given)."""
     weights = mind.config.losses
     inputs = latent if straight_through is None else straight_through
-    prior = mind.dynamics.logits(mind.dynamics(inputs[:, :-1], action[:, :-1]))
+    prior = mind.dynamics.logits(mind.dynamics(inputs[:, :-1], action[:, :-1]), inputs[:, :-1])
     if posterior is None:
         terms = {"dynamics": L.point_dynamics_loss(latent[:, 1:], prior, weights.free_nats)}
         scales = {"dynamics": weights.dynamics}
