@@ -71,7 +71,7 @@ def main() -> None:
     start = time.perf_counter()
     held = hold_out(preset.world, preset.life.indicators, got.device)
     life = Life(preset.world, preset.mind, preset.life, got.seed, got.device)
-    exam_worlds = life.worlds(preset.life.indicators.policy_episodes)
+    exam_worlds = life.worlds(preset.life.indicators.policy_episodes, examined=True)
     looked, spent = start, {"gather": 0.0, "learn": 0.0}
 
     def timed(name, function):

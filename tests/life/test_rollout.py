@@ -10,7 +10,7 @@ from tiny_lives import born, joint, symbolic
 from mirrormark.life.live import UnstableWorlds
 from mirrormark.life.rollout import Actor, encode, gather, recipe
 from mirrormark.life.schedule import Lap
-from mirrormark.life.setup import movement_of
+from mirrormark.life.setup import WorldSetup, movement_of
 
 
 def lap(index=0, policy=True) -> Lap:
@@ -30,6 +30,18 @@ def test_recipes_differ_by_lap_and_seed_and_repeat_themselves():
     a, b, c = recipe(8, 0, 0, True), recipe(8, 1, 0, True), recipe(8, 0, 1, True)
     assert not np.array_equal(a.seeds, b.seeds) and not np.array_equal(a.seeds, c.seeds)
     assert np.array_equal(a.seeds, recipe(8, 0, 0, True).seeds)
+
+
+def test_mirrorless_rooms_are_spread_over_a_life_and_kept_out_of_exams():
+    kinds = [mirror.kind for mirror in WorldSetup(mirrorless_share=0.2).mirrors(100)]
+    assert (kinds.count("absent"), kinds.count("covered"), kinds.count("present")) == (10, 10, 80)
+    assert all("present" in kinds[i : i + 2] for i in range(99))
+    life = born(joint())
+    life.world = replace(life.world, mirrorless_share=0.5)
+    assert [mirror.kind for mirror in life.worlds(6).mirrors].count("present") == 3
+    assert {mirror.kind for mirror in life.worlds(6, examined=True).mirrors} == {"present"}
+    with pytest.raises(ValueError, match=r"world\.mirrorless_share is a share"):
+        WorldSetup(mirrorless_share=1.0)
 
 
 def test_an_episode_begins_with_the_resets_frame_and_ends_without_an_action():
@@ -158,10 +170,10 @@ class Breaking:
 
 def test_an_unstable_world_is_left_out_and_too_many_stop_the_run():
     life = born(symbolic())
-    life._worlds[4] = Breaking(life.worlds(4), [1])  # type: ignore[assignment]
+    life._worlds[4, False] = Breaking(life.worlds(4), [1])  # type: ignore[assignment]
     episodes = life.gather(lap())
     assert len(episodes.marked) == 3 and episodes.policy.tolist() == [False, True, True]
     assert life.live(lap(policy=False))["unstable_worlds"] == 1
-    life._worlds[4].broken = [0, 1, 3]  # type: ignore[attr-defined]
+    life._worlds[4, False].broken = [0, 1, 3]  # type: ignore[attr-defined]
     with pytest.raises(UnstableWorlds, match="3 of 4 worlds"):
         life.gather(lap())

@@ -31,7 +31,7 @@ def test_shapes(kind, lead):
         assert torch.allclose(code.logits.exp().sum(-1), torch.ones(*lead, codec.spec.K))
 
 
-@pytest.mark.parametrize("kind", ["categorical", "fsq flat", "fsq grid", "senses"])
+@pytest.mark.parametrize("kind", ["categorical", "fsq flat", "fsq grid", "senses", "senses, scene"])
 def test_a_third_sense_is_one_more_entry(kind):
     senses = {**CODECS[kind][1], "touch": SenseSpec("vector", 4)}
     mind = tiny_mind(kind, senses)
@@ -151,6 +151,38 @@ def test_silence_is_for_learning_only():
     assert differs(observation)
 
 
+def learn(mind, data: dict[str, torch.Tensor], steps: int) -> None:
+    optimiser = torch.optim.Adam(mind.codec.parameters(), 3e-3)
+    for _ in range(steps):
+        chosen = torch.randint(len(data["vision"]), (64,))
+        objective, _ = codec_objective(mind, {k: v[chosen] for k, v in data.items()})
+        optimiser.zero_grad()
+        objective.loss.backward()
+        optimiser.step()
+
+
+def test_a_scene_token_tells_rooms_apart_and_leaves_the_cells_silent():
+    """Two rooms, a third of the frames in the darker one: one token says which, no cell needs to."""
+    torch.manual_seed(0)
+    senses = {"vision": SenseSpec("image", 16), "proprioception": SenseSpec("vector", 1)}
+    sizes = {"levels": (5,), "tokens_per_cell": 1, "channels": 8, "posture_width": 32, "bins": 8}
+    config = CodecConfig(kind="senses", scene_tokens=1, encoder_sees="surprise", silence=0.1, **sizes)
+    mind = tiny_mind("senses", senses, codec=config, losses=LossConfig(quiet=0.2))
+    codec = mind.codec
+    assert isinstance(codec, SensesCodec)
+    angle = torch.rand(512, 1) * 2 - 1
+    shade = (0.6 + 0.2 * angle)[:, None, None].expand(-1, 16, 16, 3).clone()
+    dark = torch.arange(512) % 3 == 0
+    shade[dark, :12] = 0.1
+    data = {"vision": shade, "proprioception": angle}
+    learn(mind, data, 200)
+    vision = codec.encode(data).latent[:, codec.tokens["vision"]]
+    likeliest = [int(vision[rows, 0].mode().values) for rows in (dark, ~dark)]
+    assert likeliest[0] != likeliest[1]
+    assert (vision[dark, 0] == likeliest[0]).float().mean() > 0.95
+    assert (vision[:, 1:] == codec.silent_token).float().mean() > 0.95
+
+
 def test_quiet_tokens_fall_silent_and_speak_where_posture_does_not_tell():
     """Frames are painted by the angle alone, but for a rare patch: tokens keep still and tell the patch."""
     torch.manual_seed(0)
@@ -165,13 +197,7 @@ def test_quiet_tokens_fall_silent_and_speak_where_posture_does_not_tell():
     patched = {"vision": shade.clone(), "proprioception": angle}
     patched["vision"][:, 4:8, 8:12] = 1.0
     data = {k: torch.cat((plain[k][:384], patched[k][384:])) for k in plain}
-    optimiser = torch.optim.Adam(codec.parameters(), 3e-3)
-    for _ in range(150):
-        chosen = torch.randint(512, (64,))
-        objective, _ = codec_objective(mind, {k: v[chosen] for k, v in data.items()})
-        optimiser.zero_grad()
-        objective.loss.backward()
-        optimiser.step()
+    learn(mind, data, 150)
     vision = codec.tokens["vision"]
     silent = codec.encode(plain).latent[:, vision] == codec.silent_token
     assert silent.float().mean() > 0.95

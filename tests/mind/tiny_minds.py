@@ -20,6 +20,10 @@ CODECS: dict[str, tuple[CodecConfig, Senses]] = {
     "fsq flat": (CodecConfig(kind="fsq", grid=0, variables=4, **FAST), PIXELS),
     "fsq grid": (CodecConfig(kind="fsq", **FAST), PIXELS),
     "senses": (CodecConfig(kind="senses", bins=6, **FAST), PIXELS),
+    "senses, scene": (
+        CodecConfig(kind="senses", bins=6, scene_tokens=1, encoder_sees="surprise", **FAST),
+        PIXELS,
+    ),
     "symbolic": (CodecConfig(kind="symbolic", bins=6), SYMBOLS),
 }
 

@@ -33,6 +33,8 @@ _GATE_4 = (
     "dreamed_fall_ratio",
     "dreamed_gone_where_removed",
     "dreamed_gone_where_kept",
+    "seen_gone_where_removed",
+    "seen_gone_where_kept",
 )
 
 
@@ -151,13 +153,17 @@ def dreamed_removal(
     found["real_fall_nats"], found["dreamed_fall_nats"] = float(real_fall), float(dreamed_fall)
     if real_fall > 0:
         found["dreamed_fall_ratio"] = float(dreamed_fall / real_fall)
-    found["dreamed_gone_where_removed"] = _share_gone(mind, dreamed, gone.efe[:, context - 1], gap_nats)
+    before = gone.efe[:, context - 1]
+    found["dreamed_gone_where_removed"] = _share_gone(mind, dreamed, before, gap_nats)
+    found["seen_gone_where_removed"] = _share_gone(mind, gone.latent[:, -1], before, gap_nats)
     if len(kept_rows):
         # The same present frames, in turn, so that time in the episode tells nothing apart.
         again = torch.arange(len(kept_rows), device=rows.device) % len(present)
         kept = stretches(latent, action, cost, kept_rows, present[again], context)
         stayed = _dream_on(mind, kept, context)
-        found["dreamed_gone_where_kept"] = _share_gone(mind, stayed, kept.efe[:, context - 1], gap_nats)
+        before = kept.efe[:, context - 1]
+        found["dreamed_gone_where_kept"] = _share_gone(mind, stayed, before, gap_nats)
+        found["seen_gone_where_kept"] = _share_gone(mind, kept.latent[:, -1], before, gap_nats)
     return found
 
 

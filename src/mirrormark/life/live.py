@@ -70,7 +70,7 @@ class Life:
         self.world, self.config, self.seed = world, config, seed
         self.device = torch.device(device)
         self.schedule = Schedule(config.schedule)
-        self._worlds: dict[int, Worlds] = {}
+        self._worlds: dict[tuple[int, bool], Worlds] = {}
         torch.manual_seed(seed)
         some = self.worlds(config.schedule.episodes_per_lap)
         self.mind = build_mind(mind, some).to(self.device)
@@ -90,12 +90,14 @@ class Life:
             self.pool = Memory(frame, some.actions, FRAMES_PER_EPISODE, room, self.device)
         self.next_lap = 0
 
-    def worlds(self, n: int) -> Worlds:
-        """n worlds, made once for each n."""
-        if n not in self._worlds:
+    def worlds(self, n: int, examined: bool = False) -> Worlds:
+        """n worlds to live in, or n to be examined in (all before a mirror); made once for each n."""
+        key = (n, examined)
+        if key not in self._worlds:
             seeing = self.device.type == "cuda" and "vision" in self.world.senses
-            self._worlds[n] = self.world.worlds(n, "cuda" if seeing else "cpu")
-        return self._worlds[n]
+            mirrors = None if examined else self.world.mirrors(n)
+            self._worlds[key] = self.world.worlds(n, "cuda" if seeing else "cpu", mirrors)
+        return self._worlds[key]
 
     @property
     def episodes_lived(self) -> int:

@@ -90,7 +90,7 @@ class Records:
             if self._held is None:
                 self._held = hold_out(life.world, config, life.device)
             acting = lap.phase == "life" and "policy" in lap.stages
-            worlds = life.worlds(config.policy_episodes) if acting else None
+            worlds = life.worlds(config.policy_episodes, examined=True) if acting else None
             found = indicators(life.mind, self._held, worlds)
             image = picture(life.mind, self._held)
         first = {key: found[key] for key in SHOWN if key in found}

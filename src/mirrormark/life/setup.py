@@ -1,7 +1,7 @@
 """The world that a mind grows up in, as configuration, and the mind that fits it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from gymnasium import spaces
@@ -27,6 +27,9 @@ class WorldSetup:
     """Factor on the tone's stiffness (ours)."""
     mirror: MirrorConfig = field(default_factory=MirrorConfig)
     """Where the mirror is and what it does."""
+    mirrorless_share: float = 0.0
+    """Share of a life's episodes before a bare wall or a covered mirror, in turn (ours): else the first
+    sight of a room without its mirror would be a shock, and what the body does there would tell nothing."""
     mark: MarkConfig = field(default_factory=MarkConfig)
     """The mark's look, its sites and what takes it off."""
     movement: MovementConfig = field(default_factory=MovementConfig)
@@ -38,10 +41,20 @@ class WorldSetup:
     threads: int | None = None
     """Threads of the physics; None: one for each core."""
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.mirrorless_share < 1:
+            raise ValueError("world.mirrorless_share is a share: give a number from 0 to below 1.")
+
     @property
     def ablation(self) -> str | None:
         """The words that every output of a symbolic-eye life carries, else None."""
         return ABLATION if "cell" in self.senses else None
+
+    def mirrors(self, n: int) -> list[MirrorConfig]:
+        """The mirrors of n worlds of a life, those without a reflection spread evenly among them."""
+        turn = np.floor(np.arange(n + 1) * self.mirrorless_share).astype(int)
+        bare = [replace(self.mirror, kind=kind, delay_control_steps=0) for kind in ("absent", "covered")]
+        return [bare[turn[i] % 2] if turn[i + 1] > turn[i] else self.mirror for i in range(n)]
 
     def worlds(
         self,

@@ -34,6 +34,8 @@ class CodecConfig:
     channels: int = 32
     """Channels of the first convolution; doubled at each halving of the image (categorical: 32 gives Table
     II's 1024)."""
+    widest: int = 8
+    """fsq, senses: the coarse maps have at most so many times `channels` (ours)."""
     vector_hidden: int = 32
     """categorical: hidden units of the encoders and decoders of vector senses (paper, Table II)."""
     levels: tuple[int, ...] = (8, 4)
@@ -42,6 +44,9 @@ class CodecConfig:
     """fsq, senses: vision tokens lie on grid × grid cells; 0 gives fsq one flat code (ours; learning.md)."""
     tokens_per_cell: int = 2
     """fsq, senses: vision tokens in each cell (ours; learning.md)."""
+    scene_tokens: int = 0
+    """senses: vision tokens for the view as a whole, which the coarse map is painted from, as from the angles
+    (ours): a room without its mirror need not be spelled out cell by cell."""
     bins: int = 32
     """senses, symbolic: classes of a joint's token, evenly over [-1, 1] (ours)."""
     decoder_sees: Literal["angles", "bins", "nothing"] = "angles"

@@ -28,10 +28,16 @@ class FSQCodec(Codec):
         scalars, angles = len(c.levels), sum(senses[name].size for name in self.vectors)
         posture, code = angle_feature_size(angles), self.spec.K * scalars
         cell_out = self.per_cell * scalars if c.grid else 64
-        self.encoder = CellEncoder(size, c.channels, c.grid or COARSE, posture, cell_out)
+        self.encoder = CellEncoder(size, c.channels, c.grid or COARSE, posture, cell_out, c.widest)
         self.gather = None if c.grid else nn.Linear(64 * COARSE**2 + posture, code)
         self.image_decoder = CellDecoder(
-            size, c.channels, c.grid, code, self.per_cell * scalars if c.grid else 0, c.posture_width
+            size,
+            c.channels,
+            c.grid,
+            code,
+            self.per_cell * scalars if c.grid else 0,
+            c.widest,
+            c.posture_width,
         )
         self.vector_decoder = nn.Sequential(nn.Linear(code, 256), nn.SiLU(), nn.Linear(256, angles))
 

@@ -1,6 +1,7 @@
 """Tokens for each sense. Vector senses: one token a number, in bins, first in the latent, so that posture is
 there even when the arms are out of sight. Symbols: one token. An image: FSQ tokens on a grid, encoded and
-decoded *given the angles*, so that they need to carry only what posture does not tell."""
+decoded *given the angles*, so that they need to carry only what posture does not tell; before them, tokens for
+the view as a whole, if wanted."""
 
 from __future__ import annotations
 
@@ -11,7 +12,13 @@ from mirrormark.mind.codec import Code, Codec, CodecConfig, Prediction
 from mirrormark.mind.latent import LatentSpec
 from mirrormark.mind.quantise import ScalarQuantiser, bin_centre, bin_index
 from mirrormark.mind.senses import Senses
-from mirrormark.mind.vision import CellDecoder, CellEncoder, angle_feature_size, angle_features
+from mirrormark.mind.vision import (
+    CellDecoder,
+    CellEncoder,
+    SceneEncoder,
+    angle_feature_size,
+    angle_features,
+)
 
 
 class SymbolicCodec(Codec):
@@ -72,14 +79,16 @@ class SensesCodec(SymbolicCodec):
             )
         c, size = config, senses[self.images[0]].size
         self.quantise = ScalarQuantiser(c.levels)
-        vision_tokens = c.grid**2 * c.tokens_per_cell
+        vision_tokens = c.scene_tokens + c.grid**2 * c.tokens_per_cell
         self.spec = LatentSpec(self.read + (self.quantise.classes,) * vision_tokens)
         posture, scalars = angle_feature_size(self.angles), c.tokens_per_cell * len(c.levels)
         self.scalars = scalars
         images = 2 if c.encoder_sees == "surprise" else 1
-        self.encoder = CellEncoder(size, c.channels, c.grid, posture, scalars, images)
-        seen = 0 if c.decoder_sees == "nothing" else posture
-        self.image_decoder = CellDecoder(size, c.channels, c.grid, seen, scalars, c.posture_width)
+        self.encoder = CellEncoder(size, c.channels, c.grid, posture, scalars, c.widest, images)
+        scene = c.scene_tokens * len(c.levels)
+        self.scene_encoder = SceneEncoder(posture, scene) if scene else None
+        seen = scene + (0 if c.decoder_sees == "nothing" else posture)
+        self.image_decoder = CellDecoder(size, c.channels, c.grid, seen, scalars, c.widest, c.posture_width)
 
     @property
     def learned(self) -> tuple[str, ...]:
@@ -91,13 +100,14 @@ class SensesCodec(SymbolicCodec):
         return self.quantise.centre_class
 
     def _encode(self, observation: Prediction, sample: bool) -> Code:
-        read = self._read_tokens(observation)
-        posture, expected = angle_features(self._vector(observation)), None
+        read, image = self._read_tokens(observation), observation[self.images[0]]
+        posture = angle_features(self._vector(observation))
+        found = [self._quantised(self.scene_encoder(image, posture))] if self.scene_encoder else []
+        expected = None
         if self.config.encoder_sees == "surprise":
-            expected = self._expected(posture)
-        raw = self.encoder(observation[self.images[0]], posture, expected)
-        raw = raw.reshape(raw.shape[0], -1, len(self.config.levels))
-        vision, hot, activation = self.quantise(raw)
+            expected = self._expected(posture, found[0][1] if found else None)
+        found.append(self._quantised(self.encoder(image, posture, expected)))
+        vision, hot, activation = (torch.cat(parts, 1) for parts in zip(*found))
         read_hot = LatentSpec(self.read).one_hot(read)
         return Code(
             torch.cat((read, vision), -1),
@@ -105,20 +115,31 @@ class SensesCodec(SymbolicCodec):
             activation=activation.flatten(1),
         )
 
+    def _quantised(self, raw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return self.quantise(raw.reshape(raw.shape[0], -1, len(self.config.levels)))
+
     @torch.no_grad()
-    def _expected(self, posture: Tensor) -> Tensor:
-        """What the decoder paints when every vision token is silent."""
+    def _expected(self, posture: Tensor, scene_hot: Tensor | None) -> Tensor:
+        """What the decoder paints when every cell's token is silent."""
         silent = posture.new_zeros(posture.shape[0], self.config.grid**2, self.scalars)
-        return self.image_decoder(posture, silent, posture.shape[0])
+        return self.image_decoder(self._base(posture, scene_hot), silent, posture.shape[0])
+
+    def _base(self, posture: Tensor, scene_hot: Tensor | None) -> Tensor:
+        """What the coarse map is painted from: angles and scene."""
+        parts = [] if self.config.decoder_sees == "nothing" else [posture]
+        if scene_hot is not None:
+            parts.append(self.quantise.scalars(scene_hot).flatten(1))
+        return torch.cat(parts, -1) if parts else posture
 
     def _decode(self, one_hot: Tensor, seen: Prediction | None) -> Prediction:
-        prediction = super()._decode(one_hot, None)
+        prediction, n = super()._decode(one_hot, None), one_hot.shape[0]
         exact = seen is not None and self.config.decoder_sees == "angles"
         posture = angle_features(self._vector(seen if exact and seen is not None else prediction))
         hot = one_hot[:, sum(self.read) :].unflatten(-1, (-1, self.quantise.classes))
-        cells = self.quantise.scalars(hot).reshape(one_hot.shape[0], self.config.grid**2, -1)
+        scenes = self.config.scene_tokens
+        cells = self.quantise.scalars(hot[:, scenes:]).reshape(n, self.config.grid**2, -1)
         if seen is not None and self.training and self.config.silence > 0:
-            speaks = torch.rand(cells.shape[0], 1, 1, device=cells.device) >= self.config.silence
+            speaks = torch.rand(n, 1, 1, device=cells.device) >= self.config.silence
             cells = cells * speaks
-        image = self.image_decoder(posture, cells, one_hot.shape[0])
-        return prediction | {self.images[0]: image}
+        base = self._base(posture, hot[:, :scenes] if scenes else None)
+        return prediction | {self.images[0]: self.image_decoder(base, cells, n)}

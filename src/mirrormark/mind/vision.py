@@ -15,6 +15,7 @@ from mirrormark.mind.numerics import full_precision
 from mirrormark.mind.senses import centred_image
 
 COARSE = 4  # the decoder's first map is COARSE × COARSE
+GLANCE = 8  # the side of the picture from which the scene is told
 
 
 class ChannelNorm(nn.Module):
@@ -56,13 +57,28 @@ def angle_feature_size(angles: int, octaves: int = 3) -> int:
     return angles * (1 + 2 * octaves)
 
 
-def _widths(size: int, channels: int) -> dict[int, int]:
-    """Channels at each resolution from size/2 down to COARSE: doubled at each halving, at most 8 ×
+def _widths(size: int, channels: int, most: int) -> dict[int, int]:
+    """Channels at each resolution from size/2 down to COARSE: doubled at each halving, at most `most` ×
     channels."""
     steps = math.log2(size / COARSE)
     if steps != int(steps) or steps < 2:
         raise ValueError(f"the image's side must be 16, 32, 64 or 128 pixels, got {size}")
-    return {size >> (i + 1): channels * min(2**i, 8) for i in range(int(steps))}
+    return {size >> (i + 1): channels * min(2**i, most) for i in range(int(steps))}
+
+
+class SceneEncoder(nn.Module):
+    """The view as a whole: a coarse picture and the posture -> raw scalars."""
+
+    def __init__(self, posture: int, scalars: int, hidden: int = 128):
+        super().__init__()
+        self.body = nn.Linear(GLANCE * GLANCE * 3 + posture, hidden)
+        self.out = nn.Linear(hidden, scalars)
+
+    def forward(self, image: Tensor, posture: Tensor) -> Tensor:
+        """image (N, S, S, 3), posture (N, P) -> (N, scalars)."""
+        block = image.shape[1] // GLANCE
+        coarse = centred_image(image).unflatten(2, (GLANCE, block)).unflatten(1, (GLANCE, block)).mean((2, 4))
+        return self.out(F.silu(self.body(torch.cat((coarse.flatten(1), posture), -1))))
 
 
 class CellEncoder(nn.Module):
@@ -76,13 +92,15 @@ class CellEncoder(nn.Module):
         grid: int,
         posture: int,
         scalars: int,
+        most: int,
         images: int = 1,
         summary: int = 256,
     ):
         super().__init__()
-        widths = {r: w for r, w in _widths(size, channels).items() if r >= grid}
+        all_widths = _widths(size, channels, most)
+        widths = {r: w for r, w in all_widths.items() if r >= grid}
         if grid not in widths:
-            raise ValueError(f"codec.grid must be one of {sorted(_widths(size, channels))}, got {grid}")
+            raise ValueError(f"codec.grid must be one of {sorted(all_widths)}, got {grid}")
         steps = list(widths.values())
         self.first = nn.Conv2d(12 * images, steps[0], 3, padding=1)
         self.first_block = Residual(steps[0])
@@ -112,9 +130,18 @@ class CellDecoder(nn.Module):
     """Posture and cells' scalars -> image in [-.5, .5]. posture size 0: the coarse map is a learned
     constant."""
 
-    def __init__(self, size: int, channels: int, grid: int, posture: int, scalars: int, posture_width: int):
+    def __init__(
+        self,
+        size: int,
+        channels: int,
+        grid: int,
+        posture: int,
+        scalars: int,
+        most: int,
+        posture_width: int,
+    ):
         super().__init__()
-        widths = _widths(size, channels)
+        widths = _widths(size, channels, most)
         self.grid, self.posture = grid, posture
         self.coarse_width = widths[COARSE]
         coarse = self.coarse_width * COARSE * COARSE
