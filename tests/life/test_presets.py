@@ -15,7 +15,9 @@ from mirrormark.presets import PRESETS, Preset, preset
 DOC = (Path(__file__).parents[2] / "docs" / "paper.md").read_text()
 PARTS = ("world", "self_prior", "policy", "value")
 NO_CODEC_PHASE = re.compile(r"life\.(schedule\.codec_(?!laps)|learner\.codec|pool_episodes)")
-SENSES_ONLY = re.compile(r"mind\.codec\.(levels|tokens_per_cell|scene_tokens|bins|encoder_sees|silence|widest)")
+SENSES_ONLY = re.compile(
+    r"mind\.codec\.(levels|tokens_per_cell|scene_tokens|bins|encoder_sees|silence|widest)"
+)
 
 
 def leaves(config, path: str = "") -> dict[str, object]:

@@ -1,7 +1,7 @@
 """Tokens for each sense. Vector senses: one token a number, in bins, first in the latent, so that posture is
 there even when the arms are out of sight. Symbols: one token. An image: FSQ tokens on a grid, encoded and
-decoded *given the angles*, so that they need to carry only what posture does not tell; before them, tokens for
-the view as a whole, if wanted."""
+decoded *given the angles*, so that they need to carry only what posture does not tell; before them, if
+wanted, tokens for the view as a whole."""
 
 from __future__ import annotations
 
