@@ -15,7 +15,7 @@ from dataclasses import fields, is_dataclass, replace
 import torch
 
 from mirrormark.life.held_out import hold_out
-from mirrormark.life.indicators import indicators
+from mirrormark.life.indicators import behave, indicators
 from mirrormark.life.live import Life
 from mirrormark.life.rollout import encode
 from mirrormark.presets import PRESETS
@@ -51,6 +51,16 @@ def details(mind, pairs) -> dict[str, float]:
     found["tokens_changed"] = float((shown != hidden).float().sum(-1).mean())
     if hasattr(mind.codec, "silent_token"):
         found["silent_unmarked"] = float((hidden[:, angles:] == mind.codec.silent_token).float().mean())
+    return found
+
+
+def rooms(life: Life, n: int, device: str) -> dict[str, dict[str, float]]:
+    """What the policy does before a mirror, a bare wall and a cover, in the same worlds."""
+    found = {}
+    for kind in ("present", "absent", "covered"):
+        mirror = replace(life.world.mirror, kind=kind)
+        worlds = life.world.worlds(n, "cuda" if device == "cuda" else "cpu", mirror)
+        found[kind] = {k: round(v, 4) for k, v in behave(life.mind, worlds, 1000)._asdict().items()}
     return found
 
 
@@ -104,6 +114,7 @@ def main() -> None:
             looked = time.perf_counter()
         if last:
             break
+    print(json.dumps({"rooms": rooms(life, 256, got.device)}), flush=True)
 
 
 main()

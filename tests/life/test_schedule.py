@@ -47,3 +47,10 @@ def test_resuming_continues_the_same_laps():
 def test_zero_is_refused(field):
     with pytest.raises(ValueError, match=f"schedule.{field}"):
         ScheduleConfig(**{field: 0})
+
+
+def test_the_self_prior_can_stop_learning():
+    plan = Schedule(ScheduleConfig(episodes=300, self_prior_until_episode=200))
+    learns = [lap.episodes_after for lap in plan.laps() if "self_prior" in lap.stages]
+    assert (learns[0], learns[-1]) == (120, 200)
+    assert "policy" in plan.lap(plan.total_laps - 1).stages

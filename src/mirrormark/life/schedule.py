@@ -24,6 +24,8 @@ class ScheduleConfig:
     """The world model learns from here on (paper Table III)."""
     self_prior_from_episode: int = 120
     """The self-prior learns from here on (paper Table III)."""
+    self_prior_until_episode: int | None = None
+    """The self-prior learns no more from here on, so that what is familiar holds still (ours; None: never)."""
     policy_from_episode: int = 140
     """Policy and value learn, and the policy moves, from here on (paper Table III)."""
     exam_every_episodes: int = 500
@@ -103,9 +105,10 @@ class Schedule:
 
     def _open(self, episodes: int) -> tuple[str, ...]:
         c = self.config
-        opens = {
-            "world": c.world_from_episode,
-            "self_prior": c.self_prior_from_episode,
-            "policy": c.policy_from_episode,
+        until = c.self_prior_until_episode
+        learning = {
+            "world": episodes >= c.world_from_episode,
+            "self_prior": episodes >= c.self_prior_from_episode and (until is None or episodes <= until),
+            "policy": episodes >= c.policy_from_episode,
         }
-        return tuple(stage for stage, start in opens.items() if episodes >= start)
+        return tuple(stage for stage, on in learning.items() if on)
