@@ -12,6 +12,7 @@ from mirrormark.life.live import live
 from mirrormark.life.nan import NotFinite
 from mirrormark.life.schedule import Lap
 from mirrormark.mind.numerics import ZClip
+from mirrormark.mind.objective import behaviour_objective
 
 ALL = ("world", "self_prior", "policy")
 
@@ -122,6 +123,30 @@ def test_descent_refuses_and_recovers():
     assert descent.refused == 0 and (parameter < here).all()
 
 
+def test_one_backward_for_policy_and_value_does_what_two_do():
+    """They share a dream and no parameter, so neither loss moves the other's weights, finite or not."""
+    for broken in (False, True):
+        after = []
+        for together in (True, False):
+            life = lived(symbolic())
+            learner = life.learner
+            draw = life.memory.any_sequences(4, life.mind.config.imagination.context)
+            dreamed = life.mind.dream(draw.observation["latent"].long(), draw.action[:, :-1])
+            policy, value = behaviour_objective(life.mind, dreamed)
+            if broken:
+                policy = policy._replace(loss=policy.loss * float("nan"))
+            if together:
+                learner._descend(policy=policy, value=value)
+            else:
+                learner.descents["policy"].forget()
+                policy.loss.backward(retain_graph=True)
+                learner.descents["policy"].take(policy.loss)
+                learner.descents["value"].step(value.loss)
+            assert [learner.descents[n].refused.item() for n in ("policy", "value")] == [broken, False]
+            after.append(weights(life))
+        assert all(torch.equal(after[0][name], after[1][name]) for name in after[0])
+
+
 def test_cosine_runs_from_first_to_final_rate():
     descent = Descent([torch.nn.Parameter(torch.ones(1))], DescentConfig(1e-3, 1e-5))
     rates = []
@@ -172,7 +197,7 @@ def test_the_captured_step_equals_the_eager_step(preset):
 
     after = []
     for capture in (True, False):
-        learner = replace(preset.life.learner, capture=capture)
+        learner = replace(preset.life.learner, capture=capture, compile=False)
         life = Life(preset.world, preset.mind, replace(preset.life, learner=learner), 0, "cuda")
         life.memory.extend(life.gather(lap()))
         torch.manual_seed(1)

@@ -40,7 +40,7 @@ def bench_learn(
     device: Device = "auto",
     precision: Literal["fp32", "bf16"] = "bf16",
     capture: bool = True,
-    compile: bool = False,
+    compile: bool | None = None,
     steps: int = 50,
     world_sequences: int = 32,
     world_frames: int = 64,
@@ -55,7 +55,7 @@ def bench_learn(
         device: Where.
         precision: bf16 has an effect on a GPU only.
         capture: Replay a CUDA graph (GPU only).
-        compile: Compile the objectives first.
+        compile: Compile the step first; None: where it is captured.
         steps: Timed steps of each part.
         world_sequences: Sequences in a world-model batch.
         world_frames: Frames in each.

@@ -78,8 +78,17 @@ class Descent:
     def step(self, loss: Tensor) -> Tensor:
         """One step down; gives the gradient norm before clipping. `refused` then tells whether it was
         taken."""
-        self.optimiser.zero_grad(set_to_none=True)
+        self.forget()
         loss.backward()
+        return self.take(loss)
+
+    def forget(self) -> None:
+        """Drop the gradients of the step before."""
+        self.optimiser.zero_grad(set_to_none=True)
+
+    def take(self, loss: Tensor) -> Tensor:
+        """Clip the gradients that `loss` left and take the step: `step` without its backward pass, for losses
+        that share one."""
         buffers = list(self.zclip.buffers())
         before = [buffer.clone() for buffer in buffers]
         norm = self.zclip.clip(self.parameters)

@@ -10,6 +10,7 @@ left.
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 import torch
@@ -56,6 +57,9 @@ class LearnerConfig:
     """Frames in a self-prior batch (public code: 32×64, D6)."""
     dreams: int = 1024
     """Imagined paths in a policy batch (public code, D6)."""
+    restless_share: float = 0.0
+    """Share of the dreams that start from the half of their drawn pasts whose present has the higher G: where
+    there is something to be lowered (ours; tokens only; 0 = off)."""
     codec_frames: int = 2048
     """Frames in a batch of the codec's own phase (ours; learning.md)."""
     world_updates: int = 1
@@ -76,8 +80,8 @@ class LearnerConfig:
     """bf16: autocast on a GPU; logits, KL, log p̃, returns and optimisers stay fp32. Always fp32 on a CPU."""
     capture: bool = True
     """Capture the train step in a CUDA graph (on a GPU)."""
-    compile: bool = False
-    """Compile the objectives with torch.compile (pays after a minute or two; ours)."""
+    compile: bool | None = False
+    """Compile the train step with torch.compile; None: where it is captured on a GPU (ours)."""
     refused_in_a_row: int = 20
     """The run stops with a dump after so many steps in a row whose loss is not finite (ours)."""
 
@@ -89,8 +93,9 @@ class LearnerConfig:
             raise ValueError(
                 "learner.world_frames must be at least 2: a frame is predicted from the one before."
             )
-        if not 0 <= self.diet_marked_share <= 1:
-            raise ValueError("learner.diet_marked_share is a share: give a number from 0 to 1.")
+        for name in ("diet_marked_share", "restless_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"learner.{name} is a share: give a number from 0 to 1.")
 
 
 class Learner:
@@ -116,14 +121,25 @@ class Learner:
         self._names: dict[tuple[str, ...], set[str]] = {}
         self._open: tuple[str, ...] = ()
         self._graphs: dict[tuple, torch.cuda.CUDAGraph] = {}
-        wrap = torch.compile if config.compile else (lambda function: function)
+        wrap = partial(torch.compile, dynamic=False) if self.compiles else (lambda function: function)
         self._objective = {
             "codec": wrap(codec_objective),
             "joint": wrap(world_objective),
             "tokens": wrap(token_objective),
             "self_prior": wrap(self_prior_objective),
             "behaviour": wrap(behaviour_objective),
+            "indifferent": wrap(indifferent_objective),
         }
+
+    @property
+    def captures(self) -> bool:
+        """Whether the step is replayed from a CUDA graph."""
+        return self.device.type == "cuda" and self.config.capture
+
+    @property
+    def compiles(self) -> bool:
+        """Whether the step is compiled."""
+        return self.captures if self.config.compile is None else self.config.compile
 
     def learn(self, memory: Memory, lap: Lap) -> dict[str, float]:
         """The lap's train steps; gives the mean of every metric. One host synchronisation, at the end."""
@@ -141,12 +157,12 @@ class Learner:
 
     def _take_steps(self, memory: Memory, lap: Lap) -> None:
         key, remaining = (lap.stages, id(memory)), lap.steps
-        captures = self.device.type == "cuda" and self.config.capture
-        if captures and key not in self._graphs and remaining > _WARM_UP_STEPS:
+        if self.captures and key not in self._graphs and remaining > _WARM_UP_STEPS:
+            self.train_step(memory, lap.stages)  # what is compiled is compiled here: side streams trouble it
             side = torch.cuda.Stream()
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
-                for _ in range(_WARM_UP_STEPS):
+                for _ in range(_WARM_UP_STEPS - 1):
                     self.train_step(memory, lap.stages)
             torch.cuda.current_stream().wait_stream(side)
             remaining -= _WARM_UP_STEPS
@@ -198,8 +214,16 @@ class Learner:
         on = self.device.type == "cuda" and self.config.precision == "bf16"
         return torch.autocast(self.device.type, torch.bfloat16, enabled=on, cache_enabled=dreaming)
 
-    def _descend(self, name: str, objective: Objective) -> Tensor:
-        norm = self.descents[name].step(objective.loss)
+    def _descend(self, **objectives: Objective) -> Tensor:
+        """One backward pass for all, which share no parameter; then each descent's own step."""
+        for name in objectives:
+            self.descents[name].forget()
+        torch.stack([objective.loss for objective in objectives.values()]).sum().backward()
+        refused = [self._take(name, objective) for name, objective in objectives.items()]
+        return torch.stack(refused).sum()
+
+    def _take(self, name: str, objective: Objective) -> Tensor:
+        norm = self.descents[name].take(objective.loss)
         for metric, value in (objective.metrics | {f"{name}_gradient": norm}).items():
             self._names.setdefault(self._open, set()).add(metric)
             if metric not in self._sums:
@@ -211,7 +235,7 @@ class Learner:
         frames = memory.frames(self.config.codec_frames, self.config.codec_marked_share)
         with self._autocast():
             objective, _ = self._objective["codec"](self.mind, frames)
-        return self._descend("codec", objective)
+        return self._descend(codec=objective)
 
     def _world_step(self, memory: Memory) -> tuple[Tensor, Tensor, Tensor]:
         """Learns to predict; also gives the batch's latents and actions, for dreams to start from."""
@@ -226,14 +250,14 @@ class Learner:
             with self._autocast():
                 objective, code = self._objective["joint"](self.mind, draw.observation, draw.action)
             latent = code.latent.detach()
-        return self._descend("world", objective), latent, draw.action
+        return self._descend(world=objective), latent, draw.action
 
     def _self_prior_step(self, memory: Memory) -> Tensor:
         c = self.config
         frames = memory.frames(c.self_prior_frames, c.diet_marked_share, c.diet_random_only)
         with self._autocast():
             objective = self._objective["self_prior"](self.mind, self._latent_of(frames))
-        refused = self._descend("self_prior", objective)
+        refused = self._descend(self_prior=objective)
         self.mind.update_ema(self_prior=True, value=False)
         return refused
 
@@ -244,13 +268,11 @@ class Learner:
         with self._autocast(dreaming=True):
             dreamed = self.mind.dream(past, acted[:, :-1])
         with self._autocast():
-            if self.config.cost == "none":
-                policy, value = indifferent_objective(self.mind, dreamed)
-            else:
-                policy, value = self._objective["behaviour"](self.mind, dreamed)
+            cost = "indifferent" if self.config.cost == "none" else "behaviour"
+            policy, value = self._objective[cost](self.mind, dreamed)
         for buffer, old in zip(buffers, before):
             buffer.copy_(torch.where(buffer.isfinite(), buffer, old))
-        refused = self._descend("policy", policy) + self._descend("value", value)
+        refused = self._descend(policy=policy, value=value)
         self.mind.update_ema(self_prior=False, value=True)
         return refused
 
@@ -259,10 +281,18 @@ class Learner:
     ) -> tuple[Tensor, Tensor]:
         """Real pasts for the dreams, from anywhere in memory: no label chooses them. Where frames would have
         to be encoded again, windows of the world batch serve, as in the public code."""
-        context = self.mind.config.imagination.context
+        context, dreams = self.mind.config.imagination.context, self.config.dreams
         if self.tokens or latent is None or action is None:
-            draw = memory.any_sequences(self.config.dreams, context)
-            return self._latent_of(draw.observation), draw.action
+            restless = round(dreams * self.config.restless_share) if self.tokens else 0
+            draw = memory.any_sequences(dreams + restless, context)
+            past = self._latent_of(draw.observation)
+            if not restless:
+                return past, draw.action
+            calm = dreams - restless
+            with torch.no_grad(), self._autocast():
+                cost = self.mind.expected_free_energy(past[calm:, -1])
+            chosen = torch.cat((torch.arange(calm, device=self.device), calm + cost.topk(restless).indices))
+            return past[chosen], draw.action[chosen]
         starts = latent.shape[1] - context + 1
         chosen = torch.randint(latent.shape[0] * starts, (self.config.dreams,), device=self.device)
         row, start = chosen // starts, chosen % starts
