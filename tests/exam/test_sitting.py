@@ -8,7 +8,17 @@ import pandas as pd
 import pytest
 import torch
 
-from mirrormark.exam import commands, conditions, history, probes, recording, sitting, subjects, tables
+from mirrormark.exam import (
+    commands,
+    conditions,
+    history,
+    players,
+    probes,
+    recording,
+    sitting,
+    subjects,
+    tables,
+)
 from mirrormark.exam.conditions import EXAM
 from mirrormark.exam.players import MindPlayer, MovementPlayer
 from mirrormark.exam.protocol import Keys, run_condition
@@ -201,7 +211,7 @@ def test_curves_over_training_come_from_the_run(mind, tmp_path):
     assert training["episodes"].tolist() == [10, 20] and (training["n"] == 16).all()
     assert training["training_seed"].tolist() == [4, 4] and training["distance_p05_m"].isna().all()
     worlds = conditions.get(EXAM).worlds(mind.setup, 2)
-    found, record = run_condition(worlds, MindPlayer(subject.mind), range(2), KEYS, view_every=0)
+    found, record = run_condition(worlds, MindPlayer(subject.mind), range(2), KEYS, view_every=0, record=True)
     kept = recording.keep_three(mind.setup, conditions.get(EXAM), found, record)
     scored = history.scored(subject, kept)
     assert scored.groupby("which").size().to_dict() == {"first": 100, "last": 100}
@@ -230,7 +240,7 @@ def test_a_body_that_is_missing_is_named(mind, tmp_path):
 def test_recorded_runs_are_lived_again_exactly(mind):
     worlds = conditions.get(EXAM).worlds(mind.setup, 6)
     player = MovementPlayer(MovementConfig("held"))
-    found, record = run_condition(worlds, player, range(6), KEYS, view_every=0)
+    found, record = run_condition(worlds, player, range(6), KEYS, view_every=0, record=True)
     kept = recording.keep_three(mind.setup, conditions.get(EXAM), found, record)
     again = conditions.get(EXAM).worlds(mind.setup, len(kept["label"]))
     observation, info = again.reset(seed=kept["exam_seed"].tolist(), marked=True)
@@ -240,6 +250,9 @@ def test_recorded_runs_are_lived_again_exactly(mind):
         observation, *_, info = again.step(kept["actions"][:, step])
     assert np.array_equal(info["mark_removed"], np.isfinite(kept["removed_s"]))
     assert kept["outside"].shape[1:] == (100, 240, 240, 3)
+    again.reset(seed=kept["exam_seed"].tolist(), marked=True)
+    again.step(kept["actions"][:, 0])
+    assert np.array_equal(kept["outside"][1, 1], again.render(1, width=240, height=240))
 
 
 def test_best_median_and_failed_are_chosen():
@@ -262,7 +275,21 @@ def test_players_act_within_bounds_and_repeat_themselves(mind):
         player.begin(worlds, [0, 1])
         acted.append([player.act(observation).copy() for _ in range(3)])
     assert np.array_equal(acted[0], acted[1]) and np.abs(acted[0]).max() <= 1
-    assert player.expected_free_energy.shape == (2,)
+    assert player.expected_free_energy().shape == (2, 3)
+
+
+def test_g_of_a_run_is_the_g_of_its_frames(mind, monkeypatch):
+    """Computed together at the end, in parts that do not divide evenly; each as the mind values it."""
+    monkeypatch.setattr(players, "LATENTS_AT_ONCE", 4)
+    worlds = conditions.get(EXAM).worlds(mind.setup, 2)
+    observation, _ = worlds.reset(seed=[0, 1], marked=True)
+    player, expected = MindPlayer(mind.mind), []
+    player.begin(worlds, [0, 1])
+    for _ in range(3):
+        action = player.act(observation)
+        expected.append(player._actor.expected_free_energy)
+        observation, *_ = worlds.step(action)
+    assert player.expected_free_energy() == pytest.approx(np.stack(expected, 1), rel=1e-5)
 
 
 def test_painted_is_one_for_the_mark_and_zero_without():

@@ -14,6 +14,7 @@ from mirrormark.exam.results import load
 from mirrormark.show import figures, film, style
 from mirrormark.show.commands import report
 from mirrormark.show.figures_time import _moments
+from mirrormark.show.page import method
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +122,12 @@ def test_development_seeds_are_labelled_and_never_passed(save_exam, tmp_path, ca
     assert words in capsys.readouterr().out and text.count(words) >= 10
     assert 'class="verdict passed"' not in text and "Passed:" not in text
     assert all(words in caption for caption in re.findall(r"<figcaption>.*?</figcaption>", text))
+
+
+def test_the_method_tells_the_numbers_of_the_examined_world(exam):
+    told = method(load(exam / "results.json") | {"reach_m": 0.035, "hold_sim_steps": 20})
+    assert "within 3.5 cm of it for 20\nphysics steps (0.2 s) in a row" in told
+    assert "100 control steps (5 s)" in told and "on the body (chest or head)" in told
 
 
 def test_one_mind_is_shown_everywhere(save_exam, tmp_path):

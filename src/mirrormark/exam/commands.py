@@ -88,7 +88,8 @@ def examine(minds: list[Subject], out: Path, settings: Settings, console: Consol
     looked = _look_closer(minds, out, console)
     told = dataclasses.asdict(settings) | {"conditions": list(settings.conditions)}
     setup = minds[0].setup
-    summary = results(found, told, setup.mark.reach_m, looked, left_out(setup, settings))
+    without, mark = left_out(setup, settings), setup.mark
+    summary = results(found, told, mark.reach_m, looked, without, mark.hold_sim_steps)
     dump(summary, out / "results.json")
     _write_provenance(minds, out, found, began)
     return summary

@@ -14,6 +14,9 @@ from mirrormark.world.worlds import Worlds
 
 Mode = Literal["sample", "mean"]
 
+LATENTS_AT_ONCE = 1000
+"""Latents whose G is computed in one go."""
+
 
 class Player(Protocol):
     """Acts in many worlds at once. Only the oracle takes knowledge of them from `worlds` in `begin`."""
@@ -25,12 +28,6 @@ class Player(Protocol):
     def act(self, observation: dict[str, Any]) -> np.ndarray:
         """Actions (n, A) in [-1, 1]."""
         ...
-
-
-def expected_free_energy(player: Player, n: int) -> np.ndarray:
-    """The player's G of the frame it last acted on, (n,); NaN for a player that has none."""
-    found = getattr(player, "expected_free_energy", None)
-    return np.full(n, np.nan) if found is None else np.asarray(found, float)
 
 
 class MindPlayer:
@@ -45,13 +42,25 @@ class MindPlayer:
         torch.manual_seed(int(seeds[0]))
         self._actor = Actor(self._mind, worlds.n, self._mode)
         self._actor.begin(int(seeds[0]))
+        self._latents: list[torch.Tensor] = []
 
     def act(self, observation: dict[str, Any]) -> np.ndarray:
-        return self._actor.act(observation)
+        action = self._actor.act(observation)
+        assert self._actor.latent is not None
+        self._latents.append(self._actor.latent)
+        return action
 
-    @property
+    @torch.no_grad()
     def expected_free_energy(self) -> np.ndarray:
-        return self._actor.expected_free_energy
+        """G of every frame acted on since `begin`, (n, T) nats: together, because one by one is slow."""
+        latents = torch.stack(self._latents, 1)
+        flat = latents.flatten(0, 1).split(LATENTS_AT_ONCE)
+        return (
+            torch.cat([self._mind.expected_free_energy(some) for some in flat])
+            .view(latents.shape[:2])
+            .cpu()
+            .numpy()
+        )
 
 
 class MovementPlayer:

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from mirrormark.exam import tables
-from mirrormark.exam.players import Player, expected_free_energy
+from mirrormark.exam.players import MindPlayer, Player
 from mirrormark.exam.view import mark_in_view
 from mirrormark.world.scene import TIMESTEP_S
 from mirrormark.world.worlds import ACTION_REPEAT_SIM_STEPS, EPISODE_CONTROL_STEPS, Worlds
@@ -43,7 +43,7 @@ class Recording(NamedTuple):
 
     seeds: NDArray[np.int64]  # (N,)
     actions: NDArray[np.float32]  # (N, T, A)
-    senses: dict[str, np.ndarray]  # (N, T, …) what was sensed before each action
+    senses: dict[str, torch.Tensor]  # (N, T, …) what was sensed before each action, where the mind lives
 
 
 def run_condition(
@@ -54,36 +54,39 @@ def run_condition(
     *,
     sham: bool = False,
     view_every: int = 1,
-) -> tuple[Tables, Recording]:
+    record: bool = False,
+) -> tuple[Tables, Recording | None]:
     """Row k of a run's steps is the frame at k control steps, which the player's k-th action answers.
 
     `view_every`: measure what the eye sees in every so-manieth frame (it costs as much as seeing); 0: never.
+    `record`: also keep everything that was sensed and done.
     """
     if len(seeds) != worlds.n:
         raise ValueError(f"seeds: {len(seeds)} seeds for {worlds.n} worlds; give one for each.")
     worlds.measure_view = view_every > 0
     observation, info = worlds.reset(seed=list(seeds), marked=True, sham=sham)
     player.begin(worlds, seeds)
-    log = _Log(worlds, info)
+    log = _Log(worlds, info, record)
     for step in range(EPISODE_CONTROL_STEPS):
         action = player.act(observation)
-        log.frame(step, observation, info, expected_free_energy(player, worlds.n), action)
+        log.frame(step, observation, info, action)
         worlds.measure_view = view_every > 0 and (step + 1) % view_every == 0
         observation, _, _, _, info = worlds.step(action)
         log.outcome(step, info)
-    return log.tables(keys, seeds), log.recording(seeds)
+    log.know(player)
+    return log.tables(keys, seeds), log.recording(seeds) if record else None
 
 
 class _Log:
     """Collects a condition's runs as arrays (n, T)."""
 
-    def __init__(self, worlds: Worlds, info: dict[str, Any]) -> None:
+    def __init__(self, worlds: Worlds, info: dict[str, Any], record: bool) -> None:
         n = worlds.n
-        self._worlds, self._start = worlds, info
+        self._worlds, self._start, self._record = worlds, info, record
         self._columns: dict[str, list[np.ndarray]] = {
             name: [] for name in tables.STEPS if name not in tables.KEYS
         }
-        self._senses: dict[str, list[np.ndarray]] = {sense.name: [] for sense in worlds.senses}
+        self._senses: dict[str, list[torch.Tensor]] = {sense.name: [] for sense in worlds.senses}
         self._actions: list[np.ndarray] = []
         self._removed_s = np.full(n, np.nan)
         self._hand = np.asarray(info["nearest_hand"]).copy()
@@ -91,23 +94,29 @@ class _Log:
         self._yoked = np.zeros(n, np.bool_)
         self._whole = np.ones(n, np.bool_)  # a world whose physics broke keeps what it had until then
 
-    def frame(self, step: int, observation: dict, info: dict, g: np.ndarray, action: np.ndarray) -> None:
+    def frame(self, step: int, observation: dict, info: dict, action: np.ndarray) -> None:
         n = self._worlds.n
         unseen = np.full(n, np.nan)
         row = {
             "t_s": np.full(n, round(step * CONTROL_STEP_S, 6)),
             "distance_m": info["hand_mark_distance_m"],
             "yoked_distance_m": info["yoked_distance_m"],
-            "expected_free_energy_nats": g,
+            "expected_free_energy_nats": unseen,
             "mirror_share_of_view": info.get("mirror_share_of_view", unseen),
             "mark_px": info.get("mark_px", unseen),
             "mark_in_view": mark_in_view(self._worlds) if "mark_px" in info else unseen,
         }
         for name, values in row.items():
             self._columns[name].append(np.asarray(values, float))
-        for name, values in observation.items():
-            self._senses[name].append(_on_host(values))
-        self._actions.append(np.asarray(action, np.float32))
+        if self._record:
+            for name, values in observation.items():  # a copy: the eye may paint the next frame over it
+                self._senses[name].append(torch.as_tensor(values).clone())
+            self._actions.append(np.asarray(action, np.float32))
+
+    def know(self, player: Player) -> None:
+        """What the player thought of the frames it acted on; a player without a mind has no G."""
+        if isinstance(player, MindPlayer):
+            self._columns["expected_free_energy_nats"] = list(player.expected_free_energy().T)
 
     def outcome(self, step: int, info: dict) -> None:
         self._whole &= ~info["unstable"]
@@ -146,13 +155,8 @@ class _Log:
         )
 
     def recording(self, seeds: Sequence[int]) -> Recording:
-        senses = {name: np.stack(values, 1) for name, values in self._senses.items()}
+        senses = {name: torch.stack(values, 1) for name, values in self._senses.items()}
         return Recording(np.asarray(seeds, np.int64), np.stack(self._actions, 1), senses)
-
-
-def _on_host(values: Any) -> np.ndarray:
-    """A copy in main memory, wherever the sense left it."""
-    return values.copy() if isinstance(values, np.ndarray) else torch.as_tensor(values).cpu().numpy()
 
 
 def _hand_name(geom: str) -> str:

@@ -3,13 +3,17 @@
 # pandas ships no exact types for what indexing and grouping return.
 # pyright: reportArgumentType=false, reportReturnType=false, reportCallIssue=false, reportAttributeAccessIssue=false
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 
 from mirrormark.exam.conditions import Condition
 from mirrormark.exam.protocol import Recording, Tables
 from mirrormark.life.setup import WorldSetup
-from mirrormark.world.worlds import EPISODE_CONTROL_STEPS
+from mirrormark.world import eye as eyes
+from mirrormark.world.senses import Moment
+from mirrormark.world.worlds import EPISODE_CONTROL_STEPS, Worlds
 
 OUTSIDE_PX = 240
 """Side of the third person's picture."""
@@ -57,16 +61,37 @@ def keep_three(
         "distance_m": distance[rows],
         "actions": recording.actions[rows],
         "outside": _film(setup, condition, recording, rows),
-    } | {f"{SENSE}{name}": values[rows] for name, values in recording.senses.items()}
+    } | {f"{SENSE}{name}": values[rows].cpu().numpy() for name, values in recording.senses.items()}
 
 
 def _film(setup: WorldSetup, condition: Condition, recording: Recording, rows: np.ndarray) -> np.ndarray:
     """Live the runs again by their recorded actions, seen from outside: a world is its seed and actions."""
-    worlds = condition.worlds(setup, len(rows))
+    worlds = condition.worlds(replace(setup, senses=("proprioception",)), len(rows))
     worlds.reset(seed=recording.seeds[rows].tolist(), marked=True, sham=condition.sham)
-    frames = np.empty((len(rows), EPISODE_CONTROL_STEPS, OUTSIDE_PX, OUTSIDE_PX, 3), np.uint8)
+    moments = []
     for step in range(EPISODE_CONTROL_STEPS):
-        for k in range(len(rows)):
-            frames[k, step] = worlds.render(k, width=OUTSIDE_PX, height=OUTSIDE_PX)
+        moments.append(worlds.moment())
         worlds.step(recording.actions[rows, step])
-    return frames
+    return np.stack([_seen_from_outside(worlds, [m.only(k) for m in moments]) for k in range(len(rows))])
+
+
+def _seen_from_outside(worlds: Worlds, moments: list[Moment]) -> np.ndarray:
+    """Pictures (T, H, W, 3) of one world's moments, all drawn at once."""
+    model = worlds.scene.model
+    xpos, xmat, mirror_xpos, mirror_xmat = (
+        np.concatenate([getattr(moment, name) for moment in moments])
+        for name in ("xpos", "xmat", "mirror_xpos", "mirror_xmat")
+    )
+    panes, marks = ([getattr(moment, name) for moment in moments] for name in ("panes", "marks"))
+    return eyes.render(
+        model,
+        eyes.camera_of(model, "world"),
+        xpos,
+        xmat,
+        eyes.Panes._make(map(np.concatenate, zip(*panes))),
+        eyes.Marks._make(map(np.concatenate, zip(*marks))),
+        OUTSIDE_PX,
+        OUTSIDE_PX,
+        mirror_xpos=mirror_xpos,
+        mirror_xmat=mirror_xmat,
+    )

@@ -1,6 +1,6 @@
 """results.json: all that the exam found, from its tables. No times, paths or versions (see provenance.json).
 
-Schema "mirrormark.exam/2". Rates are shares 0..1, intervals [low, high] at 95%, G in nats, times in seconds;
+Schema "mirrormark.exam/3". Rates are shares 0..1, intervals [low, high] at 95%, G in nats, times in seconds;
 null: could not be measured.
 
     body, tone, eye, label    what was examined; label: the words that every output must carry, else null
@@ -13,7 +13,7 @@ null: could not be measured.
     comparisons[]             exam minus each negative control: difference, interval, p, p_holm, n, method
     left_out{name}            conditions that this body and mirror cannot have, and why
     free_energy               G before and after removal, with the matched-time control
-    reach_m                   how near counts as touching
+    reach_m, hold_sim_steps   how near counts as touching; how many physics steps it must last
     first_touch               median_s, touched, n (Kaplan-Meier)
     sides, failures           left/right confusion; why runs failed
     by_site, by_visibility    removal by surface; by whether the mark was seen in the first frame
@@ -40,9 +40,10 @@ from mirrormark.exam.measures import Rate
 from mirrormark.exam.protocol import Tables
 from mirrormark.exam.statistics import median_time_s
 from mirrormark.exam.verdict import DEVELOPMENT, DEVELOPMENT_FROM_SEED, judge
+from mirrormark.world.mark import MarkConfig
 from mirrormark.world.senses import ABLATION
 
-SCHEMA = "mirrormark.exam/2"
+SCHEMA = "mirrormark.exam/3"
 DIGITS = 6
 """Significant digits kept: more than anyone reads, fewer than floating-point noise."""
 
@@ -53,6 +54,7 @@ def results(
     reach_m: float,
     probes: dict | None = None,
     left_out: dict[str, str] | None = None,
+    hold_sim_steps: int = MarkConfig.hold_sim_steps,
 ) -> dict[str, Any]:
     """Everything the exam says, ready for JSON."""
     episodes, steps = found
@@ -85,6 +87,7 @@ def results(
             "free_energy": free_energy,
             "first_touch": {"median_s": median_time_s(touch), "touched": touch.events, "n": touch.n},
             "reach_m": reach_m,
+            "hold_sim_steps": hold_sim_steps,
             "sides": measures.sides(exam),
             "failures": runs.failures(exam, exam_steps)[0],
             "by_site": measures.breakdown(exam, exam["site"]),

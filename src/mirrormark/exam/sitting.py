@@ -192,8 +192,10 @@ def _run(
     view = 0 if not condition.sees else 1 if condition.name == EXAM else settings.view_every_control_steps
     with torch.random.fork_rng():  # players seed torch; the caller's random numbers stay as they were
         player = _player(subject, setup, condition, settings.mode)
-        found, recording = run_condition(worlds, player, seeds, keys, sham=condition.sham, view_every=view)
-    if condition.name == EXAM:
+        found, recording = run_condition(
+            worlds, player, seeds, keys, sham=condition.sham, view_every=view, record=condition.name == EXAM
+        )
+    if recording is not None:
         kept = keep_three(setup, condition, found, recording)
         np.savez_compressed(folder / "recording.npz", allow_pickle=False, **kept)
     return found

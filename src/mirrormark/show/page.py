@@ -1,5 +1,14 @@
 """The report's page: words and style. Everything is in the one file: no network, no script."""
 
+from html import escape
+from typing import Any
+
+from mirrormark.exam.before_after import MIN_KEPT_RUNS
+from mirrormark.exam.protocol import CONTROL_STEP_S
+from mirrormark.exam.verdict import CHANCE_RUNS
+from mirrormark.world.scene import TIMESTEP_S
+from mirrormark.world.worlds import EPISODE_CONTROL_STEPS
+
 CSS = """
 :root { color-scheme: light dark; --ground: #fbfaf7; --ink: #1b1b1a; --quiet: #5f5f5a; --line: #dcdad2;
   --card: #ffffff; --good: #1f7a5a; --bad: #a8323f; --open: #8a6d1d; }
@@ -33,23 +42,44 @@ pre { background: var(--card); border: 1px solid var(--line); padding: .7rem; ov
   video { display: none; } h2 { break-after: avoid; } }
 """
 
-METHOD = """
-<p>Each run is one episode of 100 control steps (5 s). A mark sits on head or upper torso, is visible in the
-mirror only, and comes off when a hand has been within 2 cm of it for 50 physics steps (0.5 s) in a row.
+_METHOD = """
+<p>Each run is one episode of {steps} control steps ({seconds:g} s). A mark sits on the body ({sites}), is
+visible in the mirror only, and comes off when a hand has been within {reach_cm:g} cm of it for {hold_steps}
+physics steps ({hold_s:g} s) in a row.
 Worlds with the same exam seed have the same posture at the start and the same site in every condition. The
 yoked site is a second place of the same kind that nobody sees; its touches are timed in the same runs.
 Chance needs no eye and is shared by all minds of a body.</p>
 <p><b>Passed</b> means: the lower bound of removal lies above the upper bound of every negative control,
-each with a 95% interval, with at least 1,000 runs of random movement. One checkpoint: Wilson's interval.
-Several training seeds: Student's t on seed means, never narrower than Wilson's. Differences: Newcombe's
+each with a 95% interval, with at least {chance_runs:,} runs of random movement. One checkpoint: Wilson's
+interval. Several training seeds: Student's t on seed means, never narrower than Wilson's. Differences: Newcombe's
 intervals (paired where the worlds are the same) with exact tests for one seed, one difference a seed for
 several, never claiming more than all runs pooled would; p-values are Holm-corrected over all negative
 controls. G before and after removal: with one training seed Wilcoxon's signed-rank test and the
 Hodges–Lehmann shift over runs, which speak of that mind only; with several seeds Student's t on one shift a
-seed. Because G also changes with time alone, the same cuts are made in runs without removal (at least ten of
-a mind) and subtracted, with the error of both groups. The band of first touch is Kaplan–Meier's for one seed,
+seed. Because G also changes with time alone, the same cuts are made in runs without removal (at least {kept}
+of a mind) and subtracted, with the error of both groups. The band of first touch is Kaplan–Meier's for one seed,
 Student's over the seeds' curves for several, never narrower than the pooled one.</p>
 """
+
+
+def method(results: dict[str, Any]) -> str:
+    """How the exam was sat, with the numbers of the world that was examined."""
+    hold = results["hold_sim_steps"]
+    return _METHOD.format(
+        steps=EPISODE_CONTROL_STEPS,
+        seconds=round(EPISODE_CONTROL_STEPS * CONTROL_STEP_S, 6),
+        sites=escape(" or ".join(part(site) for site in results["by_site"])),
+        reach_cm=round(100 * results["reach_m"], 6),
+        hold_steps=hold,
+        hold_s=round(hold * TIMESTEP_S, 6),
+        chance_runs=CHANCE_RUNS,
+        kept=MIN_KEPT_RUNS,
+    )
+
+
+def part(geom: str) -> str:
+    """A surface's name as people say it: head_geom is the head."""
+    return geom.removesuffix("_geom").replace("_", " ")
 
 
 def page(title: str, body: str) -> str:

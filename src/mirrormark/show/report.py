@@ -11,7 +11,7 @@ from mirrormark.exam import conditions
 from mirrormark.exam.results import load
 from mirrormark.show import figures, film, style
 from mirrormark.show.figures import Caption
-from mirrormark.show.page import METHOD, page
+from mirrormark.show.page import method, page, part
 
 _WIDE = ("removal", "fig3a", "fig5-erasure", "fig5-crossing", "fig5-dream", "fig5-samples")
 """Figures that scroll sideways on a phone instead of shrinking until nobody can read them."""
@@ -52,7 +52,7 @@ def _body(results: dict[str, Any], drawn: dict[str, Caption], directory: Path) -
         "<h2>What the self-prior has learned</h2>"
         + _probes(results["probes"])
         + shown("fig5-samples", "fig5-erasure", "fig5-crossing", "fig5-dream"),
-        "<h2>Method</h2>" + METHOD + _coverage(results) + _provenance(results, directory),
+        "<h2>Method</h2>" + method(results) + _coverage(results) + _provenance(results, directory),
     ]
     return "\n".join(sections)
 
@@ -108,7 +108,8 @@ def _comparisons(results: dict[str, Any]) -> str:
 
 
 def _groups(results: dict[str, Any]) -> str:
-    groups = list(results["by_site"].items()) + list(results["by_visibility"].items())
+    by_site = [(f"on the {part(site)}", found) for site, found in results["by_site"].items()]
+    groups = by_site + list(results["by_visibility"].items())
     rows = "".join(
         f"<tr><td>{escape(name)}</td><td class='n'>{100 * g['rate']:.0f}%</td>"
         f"<td class='n'>{_range(g['interval'], _percent)}</td><td class='n'>{g['n']}</td></tr>"
