@@ -51,14 +51,14 @@ yoked site is a second place of the same kind that nobody sees; its touches are 
 Chance needs no eye and is shared by all minds of a body.</p>
 <p><b>Passed</b> means: the lower bound of removal lies above the upper bound of every negative control,
 each with a 95% interval, with at least {chance_runs:,} runs of random movement. One checkpoint: Wilson's
-interval. Several training seeds: Student's t on seed means, never narrower than Wilson's. Differences: Newcombe's
-intervals (paired where the worlds are the same) with exact tests for one seed, one difference a seed for
+interval. Several training seeds: Student's t on seed means, never narrower than Wilson's. Differences:
+Newcombe's intervals (paired where the worlds are the same) with exact tests for one seed, one difference a seed for
 several, never claiming more than all runs pooled would; p-values are Holm-corrected over all negative
 controls. G before and after removal: with one training seed Wilcoxon's signed-rank test and the
 Hodges–Lehmann shift over runs, which speak of that mind only; with several seeds Student's t on one shift a
 seed. Because G also changes with time alone, the same cuts are made in runs without removal (at least {kept}
-of a mind) and subtracted, with the error of both groups. The band of first touch is Kaplan–Meier's for one seed,
-Student's over the seeds' curves for several, never narrower than the pooled one.</p>
+of a mind) and subtracted, with the error of both groups. The band of first touch is Kaplan–Meier's for one
+seed, Student's over the seeds' curves for several, never narrower than the pooled one.</p>
 """
 
 
