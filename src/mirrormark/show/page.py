@@ -45,20 +45,19 @@ pre { background: var(--card); border: 1px solid var(--line); padding: .7rem; ov
 _METHOD = """
 <p>Each run is one episode of {steps} control steps ({seconds:g} s). A mark sits on the body ({sites}), is
 visible in the mirror only, and comes off when a hand has been within {reach_cm:g} cm of it for {hold_steps}
-physics steps ({hold_s:g} s) in a row.
-Worlds with the same exam seed have the same posture at the start and the same site in every condition. The
-yoked site is a second place of the same kind that nobody sees; its touches are timed in the same runs.
-Chance needs no eye and is shared by all minds of a body.</p>
+physics steps ({hold_s:g} s) in a row. Worlds with the same exam seed have the same posture at the start and
+the same site in every condition. The yoked site is a second place of the same kind that nobody sees; its
+touches are timed in the same runs. Chance needs no eye and is shared by all minds of a body.</p>
 <p><b>Passed</b> means: the lower bound of removal lies above the upper bound of every negative control,
 each with a 95% interval, with at least {chance_runs:,} runs of random movement. One checkpoint: Wilson's
 interval. Several training seeds: Student's t on seed means, never narrower than Wilson's. Differences:
-Newcombe's intervals (paired where the worlds are the same) with exact tests for one seed, one difference a seed for
-several, never claiming more than all runs pooled would; p-values are Holm-corrected over all negative
-controls. G before and after removal: with one training seed Wilcoxon's signed-rank test and the
+Newcombe's intervals (paired where the worlds are the same) with exact tests for one seed, one difference a
+seed for several, never claiming more than all runs pooled would; p-values are Holm-corrected over all
+negative controls. G before and after removal: with one training seed Wilcoxon's signed-rank test and the
 Hodges–Lehmann shift over runs, which speak of that mind only; with several seeds Student's t on one shift a
-seed. Because G also changes with time alone, the same cuts are made in runs without removal (at least {kept}
-of a mind) and subtracted, with the error of both groups. The band of first touch is Kaplan–Meier's for one
-seed, Student's over the seeds' curves for several, never narrower than the pooled one.</p>
+seed. Because G also changes with time alone, the same cuts are made in runs without removal (at least
+{kept} of a mind) and subtracted, with the error of both groups. The band of first touch is Kaplan–Meier's
+for one seed, Student's over the seeds' curves for several, never narrower than the pooled one.</p>
 """
 
 
