@@ -108,8 +108,8 @@ def main() -> None:
                 "episodes": lap.episodes_after,
                 "steps": life.learner.steps,
             }
-            found |= details(life.mind, held.pairs)
-            row |= {k: float(f"{v:.4g}") for k, v in (found | metrics).items()}
+            found |= details(life.mind, held.pairs) | {f"{name}_s": total for name, total in spent.items()}
+            row |= {k: float(f"{v:.4g}") for k, v in (found | metrics).items() if v is not None}
             print(json.dumps(row), flush=True)
             looked = time.perf_counter()
         if last:
