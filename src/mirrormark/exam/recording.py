@@ -11,9 +11,8 @@ import pandas as pd
 from mirrormark.exam.conditions import Condition
 from mirrormark.exam.protocol import Recording, Tables
 from mirrormark.life.setup import WorldSetup
-from mirrormark.world import eye as eyes
-from mirrormark.world.senses import Moment
-from mirrormark.world.worlds import EPISODE_CONTROL_STEPS, Worlds
+from mirrormark.world.outside import joined, picture
+from mirrormark.world.worlds import EPISODE_CONTROL_STEPS
 
 OUTSIDE_PX = 240
 """Side of the third person's picture."""
@@ -72,26 +71,8 @@ def _film(setup: WorldSetup, condition: Condition, recording: Recording, rows: n
     for step in range(EPISODE_CONTROL_STEPS):
         moments.append(worlds.moment())
         worlds.step(recording.actions[rows, step])
-    return np.stack([_seen_from_outside(worlds, [m.only(k) for m in moments]) for k in range(len(rows))])
-
-
-def _seen_from_outside(worlds: Worlds, moments: list[Moment]) -> np.ndarray:
-    """Pictures (T, H, W, 3) of one world's moments, all drawn at once."""
-    model = worlds.scene.model
-    xpos, xmat, mirror_xpos, mirror_xmat = (
-        np.concatenate([getattr(moment, name) for moment in moments])
-        for name in ("xpos", "xmat", "mirror_xpos", "mirror_xmat")
-    )
-    panes, marks = ([getattr(moment, name) for moment in moments] for name in ("panes", "marks"))
-    return eyes.render(
-        model,
-        eyes.camera_of(model, "world"),
-        xpos,
-        xmat,
-        eyes.Panes._make(map(np.concatenate, zip(*panes))),
-        eyes.Marks._make(map(np.concatenate, zip(*marks))),
-        OUTSIDE_PX,
-        OUTSIDE_PX,
-        mirror_xpos=mirror_xpos,
-        mirror_xmat=mirror_xmat,
-    )
+    frames = [
+        picture(worlds.scene, joined([moment.only(k) for moment in moments]), "world", OUTSIDE_PX, OUTSIDE_PX)
+        for k in range(len(rows))
+    ]
+    return np.stack(frames)

@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from mirrormark.world import arguments, bodies, kinematics
 from mirrormark.world import eye as eyes
-from mirrormark.world.mark import MarkConfig, Patches, draw_site
-from mirrormark.world.mirror import MirrorConfig
+from mirrormark.world.mark import MarkConfig, Patches, Site, draw_site
+from mirrormark.world.mirror import MirrorConfig, MirrorKind
+from mirrormark.world.outside import picture
 from mirrormark.world.physics import Physics
 from mirrormark.world.reflection import Reflection
 from mirrormark.world.scene import build
@@ -75,12 +76,10 @@ class Worlds:
         self._mark_rgb = np.tile(np.array(self.mark.rgb, np.float32), (n, 1))
         self._reflection = Reflection(np.array([config.delay_control_steps for config in self.mirrors]))
         self.state = self.physics.rest(n)
-        self._seed = np.zeros(n, np.int64)
+        self._seed, self._t = np.zeros(n, np.int64), np.zeros(n, np.int64)
         self._episode = np.full(n, -1)
-        self._t = np.zeros(n, np.int64)
         self._wears, self._sham = np.ones(n, np.bool_), np.zeros(n, np.bool_)
-        self.patch = Patches(self.scene, self.mark, n)
-        self.yoked = Patches(self.scene, self.mark, n)
+        self.patch, self.yoked = (Patches(self.scene, self.mark, n) for _ in range(2))
         self._begun = False
 
     # An episode ------------------------------------------------------------------------------------------
@@ -113,8 +112,7 @@ class Worlds:
         self, action: NDArray[np.float32]
     ) -> tuple[Observation, NDArray[np.float64], Bools, Bools, Info]:
         """One control step: Gymnasium's five values, each over n worlds. The reward is 0, always."""
-        if not self._begun:
-            raise ValueError("step came before reset; call reset first.")
+        self._must_have_begun("step")
         action = arguments.actions(action, self.n, self.actions)
         states = self.physics.advance(self.state, action, ACTION_REPEAT_SIM_STEPS)
         broken = self.physics.broken(states)
@@ -210,8 +208,7 @@ class Worlds:
         marks = eyes.Marks(
             patch.body.astype(np.int32), patch.pos, patch.mat, radius, self._mark_rgb, now, mirrored
         )
-        qpos = self.physics.qpos(self.state)
-        keys = noise_keys(self._seed, self._episode, self._t)
+        qpos, keys = self.physics.qpos(self.state), noise_keys(self._seed, self._episode, self._t)
         return Moment(qpos, self.xpos, self.xmat, mirror_xpos, mirror_xmat, self._panes, marks, keys)
 
     def _observe(self) -> Observation:
@@ -255,18 +252,48 @@ class Worlds:
         self, world: int = 0, camera: str = "world", width: int = 480, height: int = 480
     ) -> np.ndarray:
         """A third person's picture (height, width, 3) of one world, by the same ray-caster: no OpenGL."""
+        self._must_have_begun("render")
+        return picture(self.scene, self.moment().only(world), camera, width, height)[0]
+
+    # A visitor's hand ---------------------------------------------------------------------------------------
+
+    def stick(self, world: int, site: Site) -> None:
+        """Stick the mark at a site, between two control steps; it leaves its old place."""
+        self._must_have_begun("stick")
+        self._wears[world] = True
+        self.patch.put(world, site)
+        self._touched()
+
+    def take_off(self, world: int) -> None:
+        """Take the mark off; nobody is said to have removed it. A mark can be stuck on again."""
+        self._must_have_begun("take_off")
+        self._wears[world] = False
+        self.patch.put(world, self.patch.site(world))
+        self._touched()
+
+    def set_mirror_kind(self, kind: MirrorKind, delay_control_steps: int = 0) -> None:
+        """From now on the mirrors, at their old place, are of this kind; a delayed one holds the present."""
+        self._must_have_begun("set_mirror_kind")
+        self.mirrors = [replace(m, kind=kind, delay_control_steps=delay_control_steps) for m in self.mirrors]
+        self._panes = self._panes._replace(kind=np.full(self.n, _PLATE[kind], np.int32))
+        self._reflection = Reflection(np.full(self.n, delay_control_steps))
+        for back in range(delay_control_steps + 1):
+            self._reflection.record(self.xpos, self.xmat, self.mark_present, self._t - back)
+
+    def take_posture(self, other: "Worlds") -> None:
+        """Go on from the postures and speeds of other worlds of the same body; marks stay as they are."""
+        self._must_have_begun("take_posture")
+        if (other.n, other.scene.body) != (self.n, self.scene.body):
+            raise ValueError("take_posture: as many worlds of the same body are needed.")
+        self.state = other.state.copy()
+        self._show(other.xpos, other.xmat)
+        self._touched()
+
+    def _touched(self) -> None:
+        """Marks or hands were moved between two steps: that belongs to the instant last seen."""
+        self.patch.measure(self.xpos, self.xmat)
+        self._reflection.record(self.xpos, self.xmat, self.mark_present, self._t)
+
+    def _must_have_begun(self, what: str) -> None:
         if not self._begun:
-            raise ValueError("render came before reset; call reset first.")
-        moment, model = self.moment().only(world), self.scene.model
-        return eyes.render(
-            model,
-            eyes.camera_of(model, camera),
-            moment.xpos,
-            moment.xmat,
-            moment.panes,
-            moment.marks,
-            width,
-            height,
-            mirror_xpos=moment.mirror_xpos,
-            mirror_xmat=moment.mirror_xmat,
-        )[0]
+            raise ValueError(f"{what} came before reset; call reset first.")
