@@ -18,6 +18,7 @@ from mirrormark.life.held_out import hold_out
 from mirrormark.life.indicators import behave, indicators
 from mirrormark.life.live import Life
 from mirrormark.life.rollout import encode
+from mirrormark.life.weights import load_weights
 from mirrormark.presets import PRESETS
 
 
@@ -54,6 +55,16 @@ def details(mind, pairs) -> dict[str, float]:
     return found
 
 
+def borrowed(preset):
+    """The preset with the codec that life.codec_from names, as `mirrormark train` takes it over."""
+    if not preset.life.codec_from:
+        return preset, None
+    codec = load_weights(preset.life.codec_from).mind.codec
+    schedule = replace(preset.life.schedule, codec_laps=0)
+    life, mind = replace(preset.life, schedule=schedule), replace(preset.mind, codec=codec.config)
+    return replace(preset, life=life, mind=mind), codec
+
+
 def rooms(life: Life, n: int, device: str) -> dict[str, dict[str, float]]:
     """What the policy does before a mirror, a bare wall and a cover, in the same worlds."""
     found = {}
@@ -80,7 +91,10 @@ def main() -> None:
     assert is_dataclass(preset)
     start = time.perf_counter()
     held = hold_out(preset.world, preset.life.indicators, got.device)
+    preset, codec = borrowed(preset)
     life = Life(preset.world, preset.mind, preset.life, got.seed, got.device)
+    if codec is not None:
+        life.take_codec(codec)
     exam_worlds = life.worlds(preset.life.indicators.policy_episodes, examined=True)
     looked, spent = start, {"gather": 0.0, "learn": 0.0}
 

@@ -9,7 +9,9 @@ import torch
 from tiny_commands import COMMAND, ENVIRONMENT, FIRST, TINY, bytes_of, stopped_at
 
 from mirrormark.life import checkpoint
+from mirrormark.life.checkpoint import CheckpointError
 from mirrormark.life.run import list_runs, read_lines
+from mirrormark.life.weights import load_weights
 from mirrormark.training import train
 from mirrormark.world.senses import ABLATION
 
@@ -65,6 +67,21 @@ def test_resuming_is_bitwise(preset, lap, tmp_path, monkeypatch):
         return [{k: v for k, v in row.items() if k not in ("seconds", "steps_per_s")} for row in rows]
 
     assert kept("straight") == kept("halves")
+
+
+def test_a_codec_is_taken_over_frozen_and_the_run_resumes(tmp_path, monkeypatch):
+    donor, heir = tmp_path / "donor", tmp_path / "heir"
+    train(["--preset", "smoke", "--out", str(donor), *TINY, *FIRST])
+    words = ["--preset", "smoke", "--out", str(heir), "--seed=5", *TINY, f"--life.codec-from={donor}"]
+    stopped_at(1, words, monkeypatch)
+    train([*words, "--resume"])
+    given, taken = load_weights(donor).mind, load_weights(heir).mind
+    assert given.config.codec == taken.config.codec
+    assert all(torch.equal(v, taken.codec.state_dict()[k]) for k, v in given.codec.state_dict().items())
+    assert not torch.equal(given.policy.head.weight, taken.policy.head.weight)
+    assert read_lines(heir / "metrics.jsonl")[0]["phase"] == "life"
+    with pytest.raises(CheckpointError, match="does not exist"):
+        train(["--preset", "smoke", "--out", str(tmp_path / "x"), "--life.codec-from=nowhere"])
 
 
 def test_the_same_seed_lives_the_same_life_and_another_does_not(tmp_path):

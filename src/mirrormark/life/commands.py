@@ -3,6 +3,7 @@
 import signal
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
@@ -18,6 +19,7 @@ from mirrormark.life.records import Records
 from mirrormark.life.run import Run, RunError, list_runs, to_json
 from mirrormark.life.schedule import Lap
 from mirrormark.life.setup import WorldSetup
+from mirrormark.life.weights import load_weights
 from mirrormark.mind.mind import MindConfig
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -50,6 +52,11 @@ def train(
     if seed < 0:
         raise ValueError(f"--seed is {seed}: give a whole number of 0 or more.")
     place = choose_device(device)
+    codec = None
+    if config.codec_from:
+        codec = load_weights(config.codec_from).mind.codec
+        mind = replace(mind, codec=codec.config)
+        config = replace(config, schedule=replace(config.schedule, codec_laps=0))
     asked = {"preset": name, "body": world.body, "seed": seed, "ablation": world.ablation}
     asked |= {"world": to_json(world), "mind": to_json(mind), "life": to_json(config)}
     # What cannot be used or lived is refused before a folder is made.
@@ -58,6 +65,8 @@ def train(
     else:
         Run.check_free(out)
     life = Life(world, mind, config, seed, place)
+    if codec is not None:
+        life.take_codec(codec)
     with Run(out).held():
         # Asked again: while the life was set up, another process may have taken the folder and left it.
         run = Run.reopen(out, asked) if resume else Run.create(out, asked)

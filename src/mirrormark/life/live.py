@@ -14,6 +14,7 @@ from mirrormark.life.nan import NotFinite, dump
 from mirrormark.life.rollout import FRAMES_PER_EPISODE, Actor, encode, gather, recipe
 from mirrormark.life.schedule import Lap, Schedule, ScheduleConfig
 from mirrormark.life.setup import WorldSetup, build_mind, movement_of
+from mirrormark.mind.codec import Codec
 from mirrormark.mind.mind import MindConfig
 from mirrormark.mind.senses import SenseSpec
 from mirrormark.world.worlds import Worlds
@@ -36,6 +37,9 @@ class LifeConfig:
     jointly)."""
     pool_episodes: int = 1024
     """Everyday episodes in the pool from which a codec phase draws single frames (ours)."""
+    codec_from: str | None = None
+    """A run, checkpoint or snapshot whose codec is taken over, frozen; its own phase is then left out (ours;
+    tokens only)."""
     marked_share: float = 0.5
     """Share of marked episodes in life (paper Table III)."""
 
@@ -44,6 +48,8 @@ def check(mind: MindConfig, config: LifeConfig) -> None:
     """Refuse what could only fail after hours of work."""
     if config.schedule.codec_laps and not config.tokens:
         raise ValueError("schedule.codec_laps needs tokens=True: a codec with its own phase is then frozen.")
+    if config.codec_from and not config.tokens:
+        raise ValueError("codec_from needs tokens=True: a codec that is taken over is frozen.")
     frames, longest = config.learner.world_frames, min(FRAMES_PER_EPISODE, mind.dynamics.max_length + 1)
     if frames > longest:
         raise ValueError(
@@ -138,6 +144,13 @@ class Life:
         if self.next_lap == self.config.schedule.codec_laps:
             self.freeze_codec()
         return metrics
+
+    def take_codec(self, codec: Codec) -> None:
+        """See as another mind has learned to; before the first lap."""
+        if codec.senses != self.mind.codec.senses:
+            raise ValueError("life.codec_from: that codec is for other senses; take one of the same body.")
+        self.mind.codec.load_state_dict(codec.state_dict())
+        self.mind.codec.requires_grad_(False)
 
     @torch.no_grad()
     def freeze_codec(self) -> None:

@@ -25,7 +25,7 @@ class ScheduleConfig:
     self_prior_from_episode: int = 120
     """The self-prior learns from here on (paper Table III)."""
     self_prior_until_episode: int | None = None
-    """The self-prior learns no more from here on, so that what is familiar holds still (ours; None: never)."""
+    """The self-prior stops learning here, so that what is familiar holds still (ours; None: it goes on)."""
     policy_from_episode: int = 140
     """Policy and value learn, and the policy moves, from here on (paper Table III)."""
     exam_every_episodes: int = 500
