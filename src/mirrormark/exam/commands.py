@@ -72,8 +72,7 @@ def gather(
 
 def examine(minds: list[Subject], out: Path, settings: Settings, console: Console | None = None) -> dict:
     """The whole exam: what is on disk is not done again. Returns what results.json holds."""
-    began = time.time()
-    console = console or Console(quiet=True)
+    console, watch = console or Console(quiet=True), _Stopwatch()
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -82,17 +81,40 @@ def examine(minds: list[Subject], out: Path, settings: Settings, console: Consol
         console=console,
     )
     with bar:
-        task = bar.add_task("exam")
-        tell = lambda what, done, of: bar.update(task, description=what, completed=done, total=of)  # noqa: E731
+        task = bar.add_task("getting ready")
+
+        def tell(what: str, done: int, of: int) -> None:
+            watch.begin(what)
+            bar.update(task, description=what, completed=done, total=of)
+
         found = sit(minds, out, settings, tell)
+    watch.begin("probes")
     looked = _look_closer(minds, out, console)
+    watch.begin("results")
     told = dataclasses.asdict(settings) | {"conditions": list(settings.conditions)}
     setup = minds[0].setup
     without, mark = left_out(setup, settings), setup.mark
     summary = results(found, told, mark.reach_m, looked, without, mark.hold_sim_steps)
     dump(summary, out / "results.json")
-    _write_provenance(minds, out, found, began)
+    _write_provenance(minds, out, found, watch)
     return summary
+
+
+class _Stopwatch:
+    """How long each part took."""
+
+    def __init__(self) -> None:
+        self.began_s = time.time()
+        self._begun: list[tuple[str, float]] = []
+        self.begin("getting ready")
+
+    def begin(self, part: str) -> None:
+        """This part begins, and the one before it ends."""
+        self._begun.append((part, time.perf_counter()))
+
+    def took_s(self) -> dict[str, float]:
+        ends = [*(began for _, began in self._begun[1:]), time.perf_counter()]
+        return {part: round(end - began, 2) for (part, began), end in zip(self._begun, ends, strict=True)}
 
 
 def _look_closer(minds: list[Subject], out: Path, console: Console) -> dict | None:
@@ -115,11 +137,12 @@ def _look_closer(minds: list[Subject], out: Path, console: Console) -> dict | No
     return {"run": first.run, "checkpoint": first.checkpoint, **numbers} if numbers else None
 
 
-def _write_provenance(minds: list[Subject], out: Path, found: Tables, began: float) -> None:
+def _write_provenance(minds: list[Subject], out: Path, found: Tables, watch: _Stopwatch) -> None:
     """When, where and with what: everything that may differ between two equal exams."""
     path = out / "provenance.json"
     sittings = json.loads(path.read_text())["sittings"] if path.exists() else []
-    sittings.append({"began_s": began, "seconds": time.time() - began, "command": sys.argv})
+    took = {"seconds": round(time.time() - watch.began_s, 2), "took_s": watch.took_s()}
+    sittings.append({"began_s": watch.began_s, **took, "command": sys.argv})
     sources = [
         {"run": m.run, "folder": str(m.folder) if m.folder else None, "weights_sha256": m.fingerprint}
         for m in minds

@@ -13,9 +13,12 @@ import numpy as np
 
 from mirrormark.exam.oracle import Oracle
 from mirrormark.life.setup import WorldSetup, movement_of
-from mirrormark.world.mark import Site, site_near
+from mirrormark.world.eye import Eye
+from mirrormark.world.mark import Patches, Site, site_near
+from mirrormark.world.outside import joined
 from mirrormark.world.scene import Scene
-from mirrormark.world.worlds import EPISODE_CONTROL_STEPS, Worlds
+from mirrormark.world.senses import Moment, own_eye
+from mirrormark.world.worlds import EPISODE_CONTROL_STEPS
 
 DIRECTIONS = 120
 """Candidate directions on each surface (ours)."""
@@ -87,45 +90,55 @@ def _bare(scene: Scene, site: Site) -> bool:
     return hit_m < 0 or hit_m > BARE_M
 
 
-def _stuck(setup: WorldSetup, sites: list[Site], first_seed: int) -> Worlds:
-    """One world for each site, its mark stuck there."""
-    worlds = setup.worlds(len(sites))
-    worlds.reset(seed=first_seed, marked=True)
-    for world, site in enumerate(sites):
-        worlds.patch.put(world, site)
-    return worlds
-
-
 def _unseen(setup: WorldSetup, sites: list[Site]) -> list[Site]:
     """Sites of which no pixel is seen in some episodes of everyday movement, the nearest to hands first."""
-    near = dict.fromkeys(range(len(sites)), np.inf)
-    for episode in range(WATCHED_EPISODES):
-        left = list(near)
-        if not left:
-            break
-        seen, nearest_m = _watch(setup, [sites[k] for k in left], _SEED + episode * len(sites))
-        near = {k: min(near[k], m) for k, shown, m in zip(left, seen, nearest_m, strict=True) if not shown}
+    moments, scene = _everyday(setup)
+    looked, lived = joined(moments[::LOOK_EVERY_CONTROL_STEPS]), joined(moments)
+    eye, hands = own_eye(scene, 64, 64, "cpu"), Patches(scene, setup.mark, len(lived.xpos))
+    near = {
+        k: _nearest_m(hands, lived, site) for k, site in enumerate(sites) if not _is_seen(eye, looked, site)
+    }
     return [sites[k] for k in sorted(near, key=lambda k: near[k])]
 
 
-def _watch(setup: WorldSetup, sites: list[Site], first_seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """One episode of everyday movement for each site: whether it was seen, and how near a hand came."""
-    worlds = _stuck(setup, sites, first_seed)
+def _everyday(setup: WorldSetup) -> tuple[list[Moment], Scene]:
+    """Every frame of the watched episodes. A mark changes no movement: one life serves all candidates."""
+    worlds = setup.worlds(WATCHED_EPISODES)
+    observation, _ = worlds.reset(seed=_SEED, marked=True)
     movement = movement_of(setup, worlds)
-    movement.begin(range(first_seed, first_seed + len(sites)))
-    seen, nearest_m, observation = np.zeros(len(sites), np.bool_), np.full(len(sites), np.inf), {}
-    for step in range(EPISODE_CONTROL_STEPS):
-        worlds.measure_view = step % LOOK_EVERY_CONTROL_STEPS == 0
-        observation, *_, info = worlds.step(movement.act(observation))
-        if worlds.measure_view:
-            seen |= info["mark_px"] > 0
-        nearest_m = np.minimum(nearest_m, worlds.patch.distance_m.min(1))
-    return seen, nearest_m
+    movement.begin(range(_SEED, _SEED + worlds.n))
+    moments = []
+    for _ in range(EPISODE_CONTROL_STEPS):
+        observation, *_ = worlds.step(movement.act(observation))
+        moments.append(worlds.moment())
+    return moments, worlds.scene
+
+
+def _is_seen(eye: Eye, looked: Moment, site: Site) -> bool:
+    n = len(looked.xpos)
+    shown = np.ones(n, np.bool_)
+    marks = looked.marks._replace(
+        body=np.full(n, site.body, np.int32),
+        pos=np.tile(site.pos, (n, 1)),
+        mat=np.tile(site.mat, (n, 1, 1)),
+        shown=shown,
+        shown_mirror=shown,
+    )
+    return bool(looked._replace(marks=marks).mark_mask(eye).any())
+
+
+def _nearest_m(hands: Patches, lived: Moment, site: Site) -> float:
+    hands.body[:], hands.pos[:], hands.mat[:] = site.body, site.pos, site.mat
+    hands.measure(lived.xpos, lived.xmat)
+    return float(hands.distance_m.min())
 
 
 def _reached(setup: WorldSetup, sites: list[Site]) -> tuple[np.ndarray, np.ndarray]:
     """How often the oracle holds its hand at each site for long enough, and how near it comes on average."""
-    worlds = _stuck(setup, sites * ORACLE_TRIES, _SEED)
+    worlds = setup.worlds(len(sites) * ORACLE_TRIES)
+    worlds.reset(seed=_SEED, marked=True)
+    for world, site in enumerate(sites * ORACLE_TRIES):
+        worlds.stick(world, site)
     oracle = Oracle(worlds)
     oracle.begin()
     distance_m = np.zeros(worlds.n)

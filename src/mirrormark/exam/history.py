@@ -68,7 +68,7 @@ def scored(subject: Subject, recording: dict[str, np.ndarray]) -> pd.DataFrame:
     found = sorted((subject.folder / "snapshots").glob("*/manifest.json")) if subject.folder else []
     tables = []
     for which, manifest in zip(("first", "last"), (found[0], found[-1])) if len(found) > 1 else ():
-        mind = load_weights(manifest.parent).mind
+        mind = load_weights(manifest.parent, subject.mind.device).mind
         with torch.random.fork_rng():
             torch.manual_seed(0)
             latent = encode(mind, senses_of(recording, 0), sample=False)

@@ -102,7 +102,7 @@ def sit(
             progress(who, done, len(jobs))
         parts.append(_part(subject, subjects[0].setup, condition, out, settings))
     if progress:
-        progress("done", len(jobs), len(jobs))
+        progress("writing tables", len(jobs), len(jobs))
     episodes, steps = (pd.concat(frames, ignore_index=True) for frames in zip(*parts, strict=True))
     tables.write(episodes, out / "episodes.parquet", tables.EPISODES)
     tables.write(steps, out / "steps.parquet", tables.STEPS)
