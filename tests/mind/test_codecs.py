@@ -48,18 +48,27 @@ def test_the_papers_sizes():
     assert codec.encode(observe(PAPER, 2)).embedding.shape == (2, 1024)
 
 
-def test_edge_convolutions_are_exact_rewrites():
-    """Space-to-depth + 2×2 is a 4×4 stride 2 convolution; 3×3 + shuffle is a transposed 6×6 stride 2 one."""
-    encoder, image = ImageEncoder(2, 64), torch.rand(1, 64, 64, 3)
-    classic = nn.Conv2d(3, 2, 4, 2)
-    weight = encoder.first.weight.reshape(2, 3, 2, 2, 2, 2)  # out, rgb, row in block, column in block, ky, kx
-    classic.weight.data = weight.permute(0, 1, 4, 2, 5, 3).reshape(2, 3, 4, 4).detach().clone()
-    classic.bias.data = encoder.first.bias.detach().clone()
-    planes = (image - 0.5).permute(0, 3, 1, 2)
-    assert torch.allclose(classic(planes), encoder.first(nn.functional.pixel_unshuffle(planes, 2)), atol=1e-5)
-    decoder, features = ImageDecoder(2, 64), torch.randn(1, 2, 30, 30)
-    transposed = nn.ConvTranspose2d(2, 3, 6, 2, bias=False)
-    weight = decoder.last.weight.reshape(3, 2, 2, 2, 3, 3).flip(-1, -2)  # rgb, row, column, in, ky, kx
+def test_fast_convolutions_are_the_classic_ones():
+    """The same networks of strided and transposed convolutions: Table II's, as torch has them."""
+    encoder, decoder = ImageEncoder(2, 64), ImageDecoder(2, 64)
+    image = torch.rand(3, 64, 64, 3)
+    x = (image - 0.5).permute(0, 3, 1, 2)
+    squares = encoder.first.weight.reshape(2, 3, 2, 2, 2, 2)  # out, colour, dy, dx, y, x
+    weight = squares.permute(0, 1, 4, 2, 5, 3).reshape(2, 3, 4, 4)
+    x = nn.functional.conv2d(x, weight, encoder.first.bias, 2).relu()
+    for conv in encoder.rest:
+        x = conv(x).relu()
+    assert torch.allclose(encoder(image), x.flatten(1), atol=1e-6)
+
+    embedding = torch.randn(3, 64)
+    x = decoder.first(decoder.linear(embedding)).relu().reshape(3, 8, 5, 5)
+    x = decoder.third(decoder.second(x).relu()).relu()
+    x = nn.functional.pixel_shuffle(decoder.last(x), 2).permute(0, 2, 3, 1)
+    assert torch.allclose(decoder(embedding), x, atol=1e-6)
+
+    transposed = nn.ConvTranspose2d(2, 3, 6, 2, bias=False)  # what `last` and the shuffle stand for
+    features = torch.rand(2, 2, 5, 5)
+    weight = decoder.last.weight.flip(2, 3).reshape(3, 2, 2, 2, 3, 3)
     transposed.weight.data = weight.permute(3, 0, 4, 1, 5, 2).reshape(2, 3, 6, 6).detach().clone()
     shuffled = nn.functional.pixel_shuffle(decoder.last(features) - decoder.last.bias.view(1, -1, 1, 1), 2)
     assert torch.allclose(transposed(features), shuffled, atol=1e-5)

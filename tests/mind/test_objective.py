@@ -32,6 +32,12 @@ def batch(mind: Mind):
     return observe(mind.codec.senses, 2, 5), torch.rand(2, 5, ACTIONS) * 2 - 1
 
 
+def decode_stopped(codec, one_hot: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The paper's auxiliary path as a pass of its own."""
+    mixed = {name: codec.inverse_mixers[name](one_hot).detach() for name in codec.senses}
+    return {n: codec.decoders[n](x.flatten(0, 1)).unflatten(0, x.shape[:2]) for n, x in mixed.items()}
+
+
 def losses_of(mind: Mind) -> dict[str, torch.Tensor]:
     observation, action = batch(mind)
     code = mind.encode(observation)
@@ -43,11 +49,11 @@ def losses_of(mind: Mind) -> dict[str, torch.Tensor]:
     policy, value = O.behaviour_objective(mind, mind.dream(code.latent[:, :4], action[:, :3]))
 
     def error(prediction):
-        return sum(O._reconstruction(mind, prediction, targets, "").values())
+        return sum(O._errors(mind, prediction, targets).values())
 
     return {
         "reconstruction": error(mind.codec.decode(through)),
-        "auxiliary latent": error(mind.codec.decode_stopped(through)),
+        "auxiliary latent": error(decode_stopped(mind.codec, through)),
         "auxiliary embedding": error(mind.codec.decode_embedding(code.embedding)),
         "dynamics": O.L.dynamics_loss(posterior[:, 1:], prior, 0.0),
         "dynamics, latents stopped": O.L.dynamics_loss(posterior[:, 1:], stopped, 0.0),
@@ -110,6 +116,23 @@ def test_world_loss_is_the_weighted_sum():
     assert not any(
         name.startswith("auxiliary") for name in O.world_objective(quiet, observation, action)[0].metrics
     )
+
+
+def test_one_decoder_pass_gives_the_gradients_of_two():
+    """D4: the reconstruction and the auxiliary pass predict the same; only their gradients part."""
+    mind = tiny_mind("categorical")
+    observation, _ = batch(mind)
+    targets = mind.codec.targets(observation)
+    torch.manual_seed(1)
+    once, _ = O.codec_objective(mind, observation)
+    torch.manual_seed(1)
+    code = mind.encode(observation)
+    passes = mind.codec.decode(code.straight_through), decode_stopped(mind.codec, code.straight_through)
+    twice = sum(sum(O._errors(mind, prediction, targets).values()) for prediction in passes)
+    assert torch.isclose(once.loss, twice)
+    learns = list(mind.codec.parameters())
+    for one, other in zip(torch.autograd.grad(once.loss, learns), torch.autograd.grad(twice, learns)):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
 def test_the_world_is_learned_on_the_present_and_judged_on_the_future():

@@ -39,12 +39,11 @@ def every_loss(mind, observation, action, latent, dreamed: Dream) -> dict[str, f
     torch.manual_seed(0)
     code = mind.encode(observation, sample=False)
     through, targets = mind.spec.one_hot(latent), mind.codec.targets(observation)
-    got = O._reconstruction(mind, mind.codec.decode(through, observation), targets, "")
+    got = O._errors(mind, mind.codec.decode(through, observation), targets)
     if isinstance(mind.codec, CategoricalCodec):
-        got |= O._reconstruction(mind, mind.codec.decode_stopped(through), targets, "auxiliary_")
-        got["embedding"] = sum(
-            O._reconstruction(mind, mind.codec.decode_embedding(code.embedding), targets, "").values()
-        )
+        auxiliary = O._errors(mind, mind.codec.decode_for_two(through), targets)
+        got |= {f"auxiliary_{name}": error for name, error in auxiliary.items()}
+        got["embedding"] = sum(O._errors(mind, mind.codec.decode_embedding(code.embedding), targets).values())
     if code.activation is not None:
         got["quiet"] = O.L.quiet_loss(code.activation)
     got |= O.dynamics_objective(mind, latent, action, code.logits).metrics

@@ -9,6 +9,7 @@ Tokens (swift, ideal): the codec learned first and is frozen, memory holds laten
 left.
 """
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
@@ -18,9 +19,11 @@ from torch import Tensor
 
 from mirrormark.life.descent import Descent, DescentConfig
 from mirrormark.life.memory import Memory
-from mirrormark.life.objectives import indifferent_objective, token_objective
+from mirrormark.life.objectives import indifferent_objective, latent_of, token_objective
 from mirrormark.life.schedule import Lap
+from mirrormark.mind.dream import Dream, Dreamer
 from mirrormark.mind.mind import Mind
+from mirrormark.mind.numerics import tensor_cores
 from mirrormark.mind.objective import (
     Objective,
     behaviour_objective,
@@ -77,10 +80,11 @@ class LearnerConfig:
     cost: Literal["self_prior", "none"] = "self_prior"
     """What the policy lowers: G, or nothing but its own predictability (ablation)."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """bf16: autocast on a GPU; logits, KL, log p̃, returns and optimisers stay fp32. Always fp32 on a CPU."""
+    """bf16: autocast on a GPU; logits, KL, log p̃, returns and optimisers stay fp32 (their matrix products
+    TF32). Always fp32 on a CPU."""
     capture: bool = True
     """Capture the train step in a CUDA graph (on a GPU)."""
-    compile: bool | None = False
+    compile: bool | None = None
     """Compile the train step with torch.compile; None: where it is captured on a GPU (ours)."""
     refused_in_a_row: int = 20
     """The run stops with a dump after so many steps in a row whose loss is not finite (ours)."""
@@ -130,6 +134,13 @@ class Learner:
             "behaviour": wrap(behaviour_objective),
             "indifferent": wrap(indifferent_objective),
         }
+        self._encode = wrap(latent_of)
+        half = torch.bfloat16 if self._half else torch.float32
+        self._dreamer = Dreamer(mind.dynamics, mind.policy, half) if self.compiles else None
+
+    @property
+    def _half(self) -> bool:
+        return self.device.type == "cuda" and self.config.precision == "bf16"
 
     @property
     def captures(self) -> bool:
@@ -188,6 +199,10 @@ class Learner:
 
     def train_step(self, memory: Memory, stages: tuple[str, ...]) -> None:
         """One step of every open stage, in order. All random numbers are the device's default ones."""
+        with tensor_cores() if self._half else nullcontext():
+            self._train_step(memory, stages)
+
+    def _train_step(self, memory: Memory, stages: tuple[str, ...]) -> None:
         c, self._open = self.config, stages
         refused = torch.zeros((), device=self.device)
         if "codec" in stages:
@@ -211,8 +226,9 @@ class Learner:
     def _autocast(self, dreaming: bool = False) -> torch.autocast:
         # A dream reads the same weights at every step, cast once. No cast is kept elsewhere: made without
         # gradient, it would serve where gradient is needed.
-        on = self.device.type == "cuda" and self.config.precision == "bf16"
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=on, cache_enabled=dreaming)
+        return torch.autocast(
+            self.device.type, torch.bfloat16, enabled=self._half, cache_enabled=dreaming and not self.compiles
+        )
 
     def _descend(self, **objectives: Objective) -> Tensor:
         """One backward pass for all, which share no parameter; then each descent's own step."""
@@ -266,7 +282,7 @@ class Learner:
         buffers = list(self.mind.return_range.buffers())
         before = [buffer.clone() for buffer in buffers]
         with self._autocast(dreaming=True):
-            dreamed = self.mind.dream(past, acted[:, :-1])
+            dreamed = self._dream(past, acted[:, :-1])
         with self._autocast():
             cost = "indifferent" if self.config.cost == "none" else "behaviour"
             policy, value = self._objective[cost](self.mind, dreamed)
@@ -275,6 +291,12 @@ class Learner:
         refused = self._descend(policy=policy, value=value)
         self.mind.update_ema(self_prior=False, value=True)
         return refused
+
+    def _dream(self, past: Tensor, acted: Tensor) -> Dream:
+        if self._dreamer is None:
+            return self.mind.dream(past, acted)
+        i = self.mind.config.imagination
+        return self._dreamer(past, acted, i.horizon, i.temperature, i.dropout)
 
     def _contexts(
         self, memory: Memory, latent: Tensor | None, action: Tensor | None
@@ -303,7 +325,7 @@ class Learner:
         if self.tokens:
             return observation["latent"].long()
         with torch.no_grad(), self._autocast():
-            return self.mind.encode(observation).latent
+            return self._encode(self.mind, observation)
 
     def state(self) -> dict:
         """Weights, slow copies, optimisers, clipping, random numbers, step count."""

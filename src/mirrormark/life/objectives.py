@@ -1,5 +1,5 @@
 """Two objectives of our own beside the mind's: stored latents with curiosity, and a policy without a
-drive."""
+drive. And what frames become before others learn from them."""
 
 import torch
 from torch import Tensor
@@ -8,6 +8,12 @@ from mirrormark.mind import losses
 from mirrormark.mind.dream import Dream
 from mirrormark.mind.mind import Mind
 from mirrormark.mind.objective import Objective
+from mirrormark.mind.senses import Observation
+
+
+def latent_of(mind: Mind, observation: Observation) -> Tensor:
+    """The latents alone, (..., K)."""
+    return mind.encode(observation).latent
 
 
 def token_objective(mind: Mind, latent: Tensor, action: Tensor) -> tuple[Objective, Tensor]:

@@ -1,7 +1,7 @@
 """The paper's codec (E1, Table II): an encoder for each sense, a mixer, 32 straight-through categorical
 variables of 32 classes, an inverse mixer and a decoder for each sense. The convolutions are exact rewrites of
-the classic ones: 4×4 stride 2 on RGB = space-to-depth + 2×2; transposed 6×6 stride 2 to RGB = 3×3 + pixel
-shuffle; transposed 5×5 from 1×1 = a linear layer (speed.md)."""
+the classic ones that GPUs like better: 4×4 stride 2 = space-to-depth + 2×2; transposed 6×6 stride 2 = 3×3 +
+depth-to-space; transposed 5×5 from 1×1 = a linear layer (speed.md)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,27 @@ from mirrormark.mind.numerics import full_precision
 from mirrormark.mind.senses import Senses, SenseSpec, centred_image, restore
 
 
+def _to_depth(x: Tensor) -> Tensor:
+    """(N, H, W, C) -> (N, H/2, W/2, 4·C): each 2×2 square in one place, the channel last of the three."""
+    n, h, w, c = x.shape
+    return x.reshape(n, h // 2, 2, w // 2, 2, c).transpose(2, 3).reshape(n, h // 2, w // 2, 4 * c)
+
+
+def _to_space(x: Tensor) -> Tensor:
+    """(N, H, W, 4·C) -> (N, 2·H, 2·W, C): undoes `_to_depth`."""
+    n, h, w, c = x.shape
+    return x.reshape(n, h, w, 2, 2, c // 4).transpose(2, 3).reshape(n, 2 * h, 2 * w, c // 4)
+
+
+def _convolve(x: Tensor, weight: Tensor, bias: Tensor | None, padding: int = 0) -> Tensor:
+    """(N, H, W, C) -> (N, H', W', C'). Channels come last in memory, as tensor cores want them."""
+    weight = weight.contiguous(memory_format=torch.channels_last)
+    return F.conv2d(x.permute(0, 3, 1, 2), weight, bias, padding=padding).permute(0, 2, 3, 1)
+
+
 class ImageEncoder(nn.Module):
-    """64×64×3 -> 4 convolutions -> 2×2×(8·channels) = 1024 features."""
+    """64×64×3 -> 4 convolutions -> 2×2×(8·channels) = 1024 features. A 4×4 convolution of stride 2 is a 2×2
+    one of stride 1 after `_to_depth`; the first one's weights are kept in that form."""
 
     def __init__(self, channels: int, embedding: int):
         super().__init__()
@@ -31,15 +50,23 @@ class ImageEncoder(nn.Module):
         self.rest = nn.ModuleList(nn.Conv2d(a, b, 4, 2) for a, b in pairwise(sizes))
 
     def forward(self, image: Tensor) -> Tensor:
-        x = F.pixel_unshuffle(centred_image(image).permute(0, 3, 1, 2), 2)
-        x = F.relu(self.first(x))
+        weight = self.first.weight.unflatten(1, (3, 2, 2)).permute(0, 2, 3, 1, 4, 5).flatten(1, 3)
+        spare = 4  # channels of zeros: rows of a multiple of 16 bytes
+        x = F.pad(_to_depth(centred_image(image)), (0, spare))
+        x = F.relu(_convolve(x, F.pad(weight, (0, 0, 0, 0, 0, spare)), self.first.bias))
         for conv in self.rest:
-            x = F.relu(conv(x))
-        return x.flatten(1)
+            assert isinstance(conv, nn.Conv2d)
+            even = x.shape[1] // 2 * 2
+            squares = conv.weight.unflatten(3, (2, 2)).unflatten(2, (2, 2))  # (out, in, 2, dy, 2, dx)
+            weight = squares.permute(0, 3, 5, 1, 2, 4).flatten(1, 3)
+            x = F.relu(_convolve(_to_depth(x[:, :even, :even]), weight, conv.bias))
+        return x.permute(0, 3, 1, 2).flatten(1)
 
 
 class ImageDecoder(nn.Module):
-    """Embedding -> 1 linear layer -> 4 transposed convolutions (1 -> 5 -> 13 -> 30 -> 64)."""
+    """Embedding -> 1 linear layer -> 4 transposed convolutions (1 -> 5 -> 13 -> 30 -> 64). A transposed 6×6
+    convolution of stride 2 is a 3×3 one and `_to_space`; 5×5: with zeros for its last row and column. The
+    last one's weights are kept in that form, in the order of `pixel_shuffle`."""
 
     def __init__(self, channels: int, embedding: int):
         super().__init__()
@@ -52,8 +79,24 @@ class ImageDecoder(nn.Module):
 
     def forward(self, embedding: Tensor) -> Tensor:
         x = F.relu(self.first(self.linear(embedding))).unflatten(1, (4 * self.channels, 5, 5))
-        x = F.relu(self.third(F.relu(self.second(x))))
-        return F.pixel_shuffle(self.last(x), 2).permute(0, 2, 3, 1)
+        x = F.relu(self._enlarge(x.permute(0, 2, 3, 1), self.second)[:, :13, :13])
+        x = F.relu(self._enlarge(x, self.third))
+        last, spare = self.last, 4  # channels of zeros: rows of a multiple of 16 bytes
+        assert last.bias is not None
+        weight, bias = (
+            p.unflatten(0, (3, 4)).transpose(0, 1).flatten(0, 1) for p in (last.weight, last.bias)
+        )
+        x = _convolve(x, F.pad(weight, (0, 0, 0, 0, 0, 0, 0, spare)), F.pad(bias, (0, spare)), padding=2)
+        return _to_space(x[..., :12])
+
+    def _enlarge(self, x: Tensor, layer: nn.ConvTranspose2d) -> Tensor:
+        """(N, S, S, C) -> (N, 2·S + 4, 2·S + 4, C'): output 2u + r is the sum over j of input u - j times
+        weight 2j + r."""
+        missing = 6 - layer.kernel_size[0]
+        taps = F.pad(layer.weight, (0, missing, 0, missing)).unflatten(3, (3, 2)).unflatten(2, (3, 2))
+        weight = taps.permute(3, 5, 1, 0, 2, 4).flatten(0, 2).flip(2, 3)  # (dy, dx, out) together, in, 3, 3
+        assert layer.bias is not None
+        return _to_space(_convolve(x, weight, layer.bias.repeat(4), padding=2))
 
 
 def _encoder(sense: SenseSpec, c: CodecConfig) -> nn.Module:
@@ -111,15 +154,14 @@ class CategoricalCodec(Codec):
     def _decode(self, one_hot: Tensor, seen: Prediction | None) -> Prediction:
         return {name: self.decoders[name](self.inverse_mixers[name](one_hot)) for name in self.senses}
 
-    def decode_stopped(self, one_hot: Tensor) -> Prediction:
-        """The paper's auxiliary path: gradient reaches the decoders only, not inverse mixer, posterior or
-        encoder."""
-        lead = one_hot.shape[:-1]
-        flat = one_hot.detach().reshape(-1, self.spec.total)
-        return {
-            name: restore(self.decoders[name](self.inverse_mixers[name](flat).detach()), lead)
-            for name in self.senses
-        }
+    def decode_for_two(self, one_hot: Tensor) -> Prediction:
+        """One pass for the reconstruction and for the paper's auxiliary path, whose gradient reaches the
+        decoders only, not inverse mixer, posterior or encoder. Both predict the same; to be descended twice,
+        so that half the gradient goes on from the decoders into the latent."""
+        lead, flat = one_hot.shape[:-1], one_hot.reshape(-1, self.spec.total)
+        mixed = {name: self.inverse_mixers[name](flat) for name in self.senses}
+        halved = {name: x.detach() + 0.5 * (x - x.detach()) for name, x in mixed.items()}
+        return {name: restore(self.decoders[name](x), lead) for name, x in halved.items()}
 
     def decode_embedding(self, embedding: Tensor) -> Prediction:
         """The public code's auxiliary path (D4): the stopped mixer embedding goes straight to the

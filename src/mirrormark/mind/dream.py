@@ -3,15 +3,26 @@ a dream (the policy learns by log-probabilities of the dreamed actions, E11)."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import copy
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mirrormark.mind.dynamics import Dynamics
 from mirrormark.mind.latent import draw
 from mirrormark.mind.policy import Policy
 from mirrormark.mind.transformer import Cache
+
+Part = TypeVar("Part", bound=nn.Module)
+
+
+class Moment(NamedTuple):
+    """Where a dream stands."""
+
+    latent: Tensor  # (B, K)
+    hidden: Tensor  # (B, D)
 
 
 class Dream(NamedTuple):
@@ -38,7 +49,26 @@ def recall(
     if steps == 1:
         return torch.zeros(batch, dynamics.width, device=context_latent.device), cache
     hidden, cache = dynamics.prefill(context_latent[:, :-1], context_action, cache, dropout)
-    return hidden[:, -1].float(), cache
+    return hidden[:, -1].float().contiguous(), cache
+
+
+def imagine(
+    dynamics: Dynamics,
+    policy: Policy,
+    now: Moment,
+    cache: Cache,
+    position: Tensor,
+    temperature: float,
+    dropout: bool,
+) -> tuple[Tensor, Moment, Tensor]:
+    """One dreamed step at `position` (1,): the action (B, A) before tanh, what it leads to, and the next
+    position."""
+    hot = dynamics.spec.hot(now.latent)
+    action = policy(hot, now.hidden).sample()
+    hidden, _ = dynamics.step(hot, action.tanh(), cache, position, dropout)
+    hidden = hidden.float()
+    latent = draw(dynamics.logits(hidden, now.latent), temperature)
+    return action, Moment(latent, hidden), position + 1
 
 
 @torch.no_grad()
@@ -50,21 +80,21 @@ def dream(
     horizon: int,
     temperature: float = 1.0,
     dropout: bool = False,
+    begin: Callable = recall,
+    step: Callable = imagine,
 ) -> Dream:
     """Imagine `horizon` steps from context_latent (B, T0, K), whose last entry is the posterior of the
-    present frame, and context_action (B, T0-1, A) in [-1, 1]. dropout: keep it on while imagining (D9)."""
-    hidden, cache = recall(dynamics, context_latent, context_action, horizon, dropout)
-    latent, before = context_latent[:, -1], context_latent.shape[1] - 1
-    latents, hiddens, actions = [latent], [hidden], []
-    for t in range(horizon):
-        hot = dynamics.spec.hot(latent)
-        action = policy(hot, hidden).sample()
-        hidden, cache = dynamics.step(hot, action.tanh(), cache, before + t, dropout)
-        hidden = hidden.float()
-        latent = draw(dynamics.logits(hidden, latent), temperature)
-        latents.append(latent)
-        hiddens.append(hidden)
+    present frame, and context_action (B, T0-1, A) in [-1, 1]. dropout: keep it on while imagining (D9).
+    begin, step: `recall` and `imagine`, or these compiled."""
+    hidden, cache = begin(dynamics, context_latent, context_action, horizon, dropout)
+    now = Moment(context_latent[:, -1].contiguous(), hidden)  # laid out as later ones: compiled once
+    position = torch.full((1,), context_latent.shape[1] - 1, device=hidden.device)
+    moments, actions = [now], []
+    for _ in range(horizon):
+        action, now, position = step(dynamics, policy, now, cache, position, temperature, dropout)
+        moments.append(now)
         actions.append(action)
+    latents, hiddens = zip(*moments)
     return Dream(torch.stack(latents, 1), torch.stack(hiddens, 1), torch.stack(actions, 1))
 
 
@@ -85,3 +115,37 @@ def replay_dream(
         hidden, cache = dynamics.step(latents[-1], future_action[:, t], cache, before + t)
         latents.append(draw(dynamics.logits(hidden, latents[-1]), temperature))
     return torch.stack(latents, 1)
+
+
+class Dreamer:
+    """Dreams of one dynamics and policy, again and again: a compiled prefill, one compiled step for the whole
+    horizon, and weights that are cast once a dream, not once a step."""
+
+    def __init__(self, dynamics: Dynamics, policy: Policy, dtype: torch.dtype):
+        self._casts: list[tuple[nn.Parameter, nn.Parameter]] = []
+        self._dynamics = self._cast(dynamics, dtype, ("predictor", "keep"))
+        self._policy = self._cast(policy, dtype, ("head",))
+        self._recall = torch.compile(recall, dynamic=False)
+        self._imagine = torch.compile(imagine, dynamic=False)
+
+    def _cast(self, part: Part, dtype: torch.dtype, exact: tuple[str, ...]) -> Part:
+        """A copy whose linear layers compute in `dtype`; all other weights, and the layers that stay in full
+        precision, are the original's own."""
+        linear = {n: m for n, m in part.named_modules() if isinstance(m, nn.Linear) and n not in exact}
+        moved = {p for m in linear.values() for p in m.parameters()} if dtype != torch.float32 else set()
+        twin = copy.deepcopy(part, {id(p): p for p in part.parameters() if p not in moved})
+        for name, module in linear.items() if moved else ():
+            own = twin.get_submodule(name).to(dtype).requires_grad_(False)
+            self._casts += zip(own.parameters(), module.parameters())
+        return twin
+
+    @torch.no_grad()
+    def __call__(
+        self, context_latent: Tensor, context_action: Tensor, horizon: int, temperature: float, dropout: bool
+    ) -> Dream:
+        """`dream`, with the weights as they are now."""
+        if self._casts:
+            torch._foreach_copy_([own for own, _ in self._casts], [whole for _, whole in self._casts])
+        context = context_latent, context_action
+        settings = horizon, temperature, dropout
+        return dream(self._dynamics, self._policy, *context, *settings, self._recall, self._imagine)

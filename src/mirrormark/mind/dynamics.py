@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mirrormark.mind.latent import LatentSpec
@@ -90,36 +91,51 @@ class Dynamics(nn.Module):
         like, c = self.position, self.config
         half = torch.is_autocast_enabled(like.device.type)
         dtype = torch.get_autocast_dtype(like.device.type) if half else like.dtype
-        shape = (c.layers, batch, c.heads, max_len, c.width // c.heads)
-        return Cache(*(torch.zeros(shape, dtype=dtype, device=like.device) for _ in range(2)))
+        shape = (batch, c.heads, max_len, c.width // c.heads)
+
+        def room() -> tuple[Tensor, ...]:
+            return tuple(torch.zeros(shape, dtype=dtype, device=like.device) for _ in range(c.layers))
+
+        return Cache(room(), room())
 
     def prefill(
         self, latent: Tensor, action: Tensor, cache: Cache, dropout: bool = False
     ) -> tuple[Tensor, Cache]:
         """Take in a whole context at once: latent (B, T, K), action (B, T, A) -> hidden (B, T, D)."""
-        return self._remember(self._embed(latent, action, 0), cache, 0, dropout), cache
+        return self._remember(self._embed(latent, action, 0), cache, None, dropout), cache
 
     def step(
-        self, latent: Tensor, action: Tensor, cache: Cache, position: int, dropout: bool = False
+        self, latent: Tensor, action: Tensor, cache: Cache, position: int | Tensor, dropout: bool = False
     ) -> tuple[Tensor, Cache]:
         """Take in one step: latent (B, K), action (B, A), at `position` = steps already in the cache -> (B,
-        D)."""
+        D). As a tensor (1,) on the device, the position is no part of a compiled step."""
         x = self._embed(latent.unsqueeze(1), action.unsqueeze(1), position)
+        if isinstance(position, int):
+            position = torch.full((1,), position, device=x.device)
         return self._remember(x, cache, position, dropout).squeeze(1), cache
 
-    def _remember(self, x: Tensor, cache: Cache, position: int, dropout: bool) -> Tensor:
-        for layer, block in enumerate(self.blocks):
-            x = block(x, dropout, (cache.keys[layer], cache.values[layer]), position)
+    def _remember(self, x: Tensor, cache: Cache, position: Tensor | None, dropout: bool) -> Tensor:
+        for block, *memory in zip(self.blocks, *cache):
+            x = block(x, dropout, memory, position)
         return self.norm_out(x)
 
-    def _embed(self, latent: Tensor, action: Tensor, position: int) -> Tensor:
+    def _embed(self, latent: Tensor, action: Tensor, position: int | Tensor) -> Tensor:
         if action.shape[-1] != self.actions or action.shape[:-1] != latent.shape[:-1]:
             raise ValueError(
                 f"actions must be {(*latent.shape[:-1], self.actions)} to go with latents "
                 f"{tuple(latent.shape)}, got {tuple(action.shape)}"
             )
-        last = position + latent.shape[1]
+        # Rows of a multiple of 16 bytes: tensor cores take them whole.
+        mixer, spare = self.action_mixer, -self.action_mixer.in_features % 8
+        row = self.spec.beside(latent, action, spare)
+        mixed = F.linear(row, F.pad(mixer.weight, (0, spare)), mixer.bias)
+        return self.norm_in(mixed + self._place(position, latent.shape[1]))
+
+    def _place(self, position: int | Tensor, steps: int) -> Tensor:
+        """Learned embedding of `steps` positions, or of the one that a tensor names: (steps, D)."""
+        if isinstance(position, Tensor):
+            return self.position.index_select(0, position)
+        last = position + steps
         if last > self.config.max_length:
             raise ValueError(f"{last} steps are longer than dynamics.max_length ({self.config.max_length})")
-        mixed = self.action_mixer(self.spec.beside(latent, action))
-        return self.norm_in(mixed + self.position[position:last])
+        return self.position[position:last]

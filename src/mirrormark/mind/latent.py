@@ -38,6 +38,7 @@ class LatentSpec:
     def __post_init__(self) -> None:
         if not self.classes or min(self.classes) < 1:
             raise ValueError(f"LatentSpec.classes must be one or more positive numbers, got {self.classes}")
+        _ = self.total, self.widest, self.runs  # now: torch.compile cannot look into a cached property
 
     @property
     def K(self) -> int:
@@ -98,12 +99,13 @@ class LatentSpec:
         long a row is better made short than cast later. Make it once where several layers read it."""
         return self.one_hot(latent, working_dtype(latent))
 
-    def beside(self, latent: Tensor, other: Tensor) -> Tensor:
-        """Class indices or flat one-hots, and `other` (..., D), in one row for a linear layer."""
+    def beside(self, latent: Tensor, other: Tensor, spare: int = 0) -> Tensor:
+        """Class indices or flat one-hots, `other` (..., D) and `spare` zeros, in one row for a linear
+        layer."""
         hot = self.as_one_hot(latent) if latent.is_floating_point() else self.hot(latent)
         if torch.is_autocast_enabled(other.device.type):  # else the short rows would make the long ones wide
             hot, other = hot.to(working_dtype(other)), other.to(working_dtype(other))
-        return torch.cat((hot, other), -1)
+        return F.pad(torch.cat((hot, other), -1), (0, spare))
 
     def rows(self, flat: Tensor, fill: float = FLOOR) -> Tensor:
         """(..., total) -> (..., K, widest), short rows filled up."""

@@ -4,7 +4,8 @@ graph-capturable."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,17 @@ def working_dtype(like: Tensor) -> torch.dtype:
     """What a linear layer computes in on that device, here and now: autocast's type, or fp32."""
     kind = like.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float32
+
+
+@contextmanager
+def tensor_cores() -> Iterator[None]:
+    """Let matrix products of fp32 run as TF32 on a GPU: rounded to 10 bits on the way in, summed in fp32."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def symlog(x: Tensor) -> Tensor:

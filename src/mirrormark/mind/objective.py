@@ -34,21 +34,9 @@ def codec_objective(mind: Mind, observation: Observation) -> tuple[Objective, Co
     codec."""
     codec, weights = mind.codec, mind.config.losses
     code = codec.encode(observation)
-    targets = codec.targets(observation)
-    terms, scales = {}, {}
-    if codec.learned:
-        prediction = codec.decode(code.straight_through, observation)
-        terms |= _reconstruction(mind, prediction, targets, "")
-        if isinstance(codec, CategoricalCodec) and weights.decoder != "off":
-            if weights.decoder == "latent":
-                auxiliary = codec.decode_stopped(code.straight_through)
-            else:
-                assert code.embedding is not None
-                auxiliary = codec.decode_embedding(code.embedding)
-            terms |= _reconstruction(mind, auxiliary, targets, "auxiliary_")
-        for name in terms:
-            sense = codec.senses[name.removeprefix("auxiliary_")]
-            scales[name] = weights.vector_weight if sense.kind == "vector" else 1.0
+    terms = _reconstruction(mind, code, observation) if codec.learned else {}
+    senses = {name: codec.senses[name.removeprefix("auxiliary_")] for name in terms}
+    scales = {n: weights.vector_weight if sense.kind == "vector" else 1.0 for n, sense in senses.items()}
     if code.activation is not None:
         terms["quiet"], scales["quiet"] = L.quiet_loss(code.activation), weights.quiet
     if not terms:
@@ -56,12 +44,24 @@ def codec_objective(mind: Mind, observation: Observation) -> tuple[Objective, Co
     return Objective(L.weighted_sum(terms, scales), {n: t.detach() for n, t in terms.items()}), code
 
 
-def _reconstruction(
-    mind: Mind, prediction: Prediction, targets: Prediction, prefix: str
-) -> dict[str, Tensor]:
+def _reconstruction(mind: Mind, code: Code, observation: Observation) -> dict[str, Tensor]:
+    """Each sense's error, and again as auxiliary_ for decoders that learn by themselves (D4)."""
+    codec, targets, way = mind.codec, mind.codec.targets(observation), mind.config.losses.decoder
+    if not isinstance(codec, CategoricalCodec) or way == "off":
+        return _errors(mind, codec.decode(code.straight_through, observation), targets)
+    if way == "latent":
+        errors = auxiliary = _errors(mind, codec.decode_for_two(code.straight_through), targets)
+    else:
+        assert code.embedding is not None
+        errors = _errors(mind, codec.decode(code.straight_through, observation), targets)
+        auxiliary = _errors(mind, codec.decode_embedding(code.embedding), targets)
+    return errors | {f"auxiliary_{name}": error for name, error in auxiliary.items()}
+
+
+def _errors(mind: Mind, prediction: Prediction, targets: Prediction) -> dict[str, Tensor]:
     senses = mind.codec.senses
     return {
-        prefix + name: L.reconstruction_loss(prediction[name], targets[name], len(senses[name].shape))
+        name: L.reconstruction_loss(prediction[name], targets[name], len(senses[name].shape))
         for name in mind.codec.learned
     }
 

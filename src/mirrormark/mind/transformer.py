@@ -3,11 +3,16 @@ memory."""
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+TRITON = find_spec("triton") is not None
+if TRITON or TYPE_CHECKING:
+    from mirrormark.mind import kernels
 
 Norm = Literal["post", "pre"]
 Activation = Literal["relu", "gelu"]
@@ -15,28 +20,35 @@ Kernel = Literal["sdpa", "plain"]
 
 
 class Cache(NamedTuple):
-    """Projected keys and values of all layers, of fixed size, so that a CUDA graph can hold it. Steps are
-    written in place: use it where no gradient is needed."""
+    """Projected keys and values, of fixed size, so that a CUDA graph can hold it. Steps are written in place:
+    use it where no gradient is needed."""
 
-    keys: Tensor  # (layers, B, heads, L, D/heads)
-    values: Tensor
+    keys: tuple[Tensor, ...]  # of each layer (B, heads, L, D/heads)
+    values: tuple[Tensor, ...]
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, dropout: float, kernel: Kernel) -> Tensor:
-    """Causal attention; the last query is aligned with the last key. q (B, heads, Tq, d), k and v (B, heads,
-    Tk, d).
+    """Causal attention; q, k and v (B, heads, T, d).
 
     `plain` wins where heads are 16 wide and sequences short: flash kernels waste their tiles there
     (speed.md)."""
-    steps, seen = q.shape[-2], k.shape[-2]
-    if kernel == "sdpa" and steps == seen:
+    steps = q.shape[-2]
+    if kernel == "sdpa":
         return F.scaled_dot_product_attention(q, k, v, is_causal=steps > 1, dropout_p=dropout)
     scores = (q @ k.mT) * q.shape[-1] ** -0.5
-    if steps > 1:
-        visible = torch.ones(steps, seen, dtype=torch.bool, device=q.device).tril(seen - steps)
-        scores = scores.masked_fill(~visible, float("-inf"))
-    weights = scores.softmax(-1, dtype=torch.float32).to(v.dtype)
+    visible = torch.ones(steps, steps, dtype=torch.bool, device=q.device).tril()
+    weights = scores.masked_fill(~visible, float("-inf")).softmax(-1, dtype=torch.float32).to(v.dtype)
     return (F.dropout(weights, dropout) if dropout else weights) @ v
+
+
+def look_back(q: Tensor, keys: Tensor, values: Tensor, position: Tensor, dropout: float) -> Tensor:
+    """Attention of one step, q (B, heads, 1, d), over keys and values (B, heads, L, d) up to `position` (1,).
+    One query makes no matrix product: products and sums, which compile into one kernel each."""
+    scores = (q.float() * keys).sum(-1) * q.shape[-1] ** -0.5  # (B, heads, L)
+    ahead = torch.arange(keys.shape[2], device=q.device) > position
+    weights = scores.masked_fill(ahead, float("-inf")).softmax(-1)
+    weights = F.dropout(weights, dropout) if dropout else weights
+    return (weights.unsqueeze(-1) * values).sum(-2, keepdim=True).to(q.dtype)
 
 
 class Block(nn.Module):
@@ -67,10 +79,14 @@ class Block(nn.Module):
         self.norm_ffn = nn.LayerNorm(width)
 
     def forward(
-        self, x: Tensor, dropout: bool = False, memory: tuple[Tensor, Tensor] | None = None, position: int = 0
+        self,
+        x: Tensor,
+        dropout: bool = False,
+        memory: tuple[Tensor, Tensor] | None = None,
+        position: Tensor | None = None,
     ) -> Tensor:
-        """x (B, T, D). With memory (keys, values), the T steps are written at `position` and see all
-        before."""
+        """x (B, T, D). With memory (keys, values) the steps are written there: from the start, or one step at
+        `position` (1,), which sees all before."""
         rate = self.dropout if dropout else 0.0
         if self.norm == "pre":
             x = x + self._drop(self._attention(self.norm_attention(x), rate, memory, position), rate)
@@ -87,16 +103,24 @@ class Block(nn.Module):
         return self.down(F.relu(x) if self.activation == "relu" else F.gelu(x))
 
     def _attention(
-        self, x: Tensor, rate: float, memory: tuple[Tensor, Tensor] | None, position: int
+        self, x: Tensor, rate: float, memory: tuple[Tensor, Tensor] | None, position: Tensor | None
     ) -> Tensor:
-        steps = x.shape[1]
-        q, k, v = (
-            self.project(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        )  # (B, heads, T, d)
-        if memory is not None:
-            keys, values = memory
-            keys[:, :, position : position + steps] = k
-            values[:, :, position : position + steps] = v
-            k, v = keys[:, :, : position + steps], values[:, :, : position + steps]
-        mixed = attend(q, k.to(q.dtype), v.to(q.dtype), rate, self.kernel)
+        projected = self.project(x)
+        longest = x.shape[1] if memory is None else memory[0].shape[2]
+        if TRITON and not rate and kernels.fit(projected, self.heads, longest):
+            if memory is None and self.kernel == "plain":
+                return self.out(kernels.short_attention(projected, self.heads))
+            if memory is not None and position is not None:
+                return self.out(kernels.step_attention(projected, *memory, position, self.heads))
+        q, k, v = projected.unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)  # (B, heads, T, d)
+        if memory is None:
+            mixed = attend(q, k, v, rate, self.kernel)
+        elif position is None:
+            for kept, new in zip(memory, (k, v)):
+                kept[:, :, : x.shape[1]] = new
+            mixed = attend(q, k, v, rate, self.kernel)
+        else:
+            for kept, new in zip(memory, (k, v)):
+                kept.index_copy_(2, position, new.to(kept.dtype))
+            mixed = look_back(q, *memory, position, rate)
         return self.out(mixed.transpose(1, 2).flatten(-2))
