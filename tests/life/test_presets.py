@@ -16,7 +16,7 @@ DOC = (Path(__file__).parents[2] / "docs" / "paper.md").read_text()
 PARTS = ("world", "self_prior", "policy", "value")
 NO_CODEC_PHASE = re.compile(r"life\.(schedule\.codec_(?!laps)|learner\.codec|pool_episodes)")
 SENSES_ONLY = re.compile(
-    r"mind\.codec\.(levels|tokens_per_cell|scene_tokens|bins|encoder_sees|silence|widest)"
+    r"mind\.codec\.(levels|tokens_per_cell|scene_tokens|bins|encoder_sees|silence|widest|posture_width)"
 )
 
 

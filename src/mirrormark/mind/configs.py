@@ -28,29 +28,33 @@ SWIFT = MindConfig(
         silence=0.1,  # the decoder must be able to paint from posture alone, or there is no surprise to see
         levels=(5, 5, 5),  # odd, so that a token can say nothing exactly
         tokens_per_cell=1,  # few tokens for a mark: dreams draw tokens independently and must drop it whole
+        scene_tokens=1,  # a room without its mirror is said once, not cell by cell
         channels=48,
+        widest=4,  # two thirds of the parameters sat in the coarse maps
+        posture_width=512,
         bins=64,  # half a bin of the shoulder is 1 cm at the hand: removal needs 2 cm
     ),
     dynamics=DynamicsConfig(
-        width=384,  # a quarter fewer than the paper's 512, twice its layers
+        width=256,  # half of the paper's 512, twice its layers
         layers=4,  # gate 4: removal must be computed from joint bins
-        heads=6,
-        ffn=1536,
+        heads=8,
+        ffn=1024,
         dropout=0.0,  # frames are fresh from the simulator: there is nothing to overfit
         norm="pre",  # bears a higher learning rate
         activation="gelu",
-        unimix=0.0005,  # 1% on each of 28 tokens would put a random token into every fourth dreamed frame
+        unimix=0.0005,  # 1% on each of 29 tokens would put a random token into every fourth dreamed frame
+        keeps=True,  # a mark that nobody touches must last a whole dream
     ),
     self_prior=SelfPriorConfig(
-        width=192,  # gates 2 and 3: vision must be predicted from posture
+        width=128,  # as the paper's; deeper: gates 2 and 3 need vision predicted from posture
         layers=3,
-        heads=6,
-        ffn=768,
+        heads=4,
+        ffn=512,
         norm="pre",
         activation="gelu",
         vocabulary="per_token",  # a joint's bin 3 and a cell's class 3 have nothing in common
     ),
-    policy=PolicyConfig(hidden=256, bounded_mean=False),  # D20: full strength must be reachable
+    policy=PolicyConfig(bounded_mean=False),  # D20: full strength must be reachable
     imagination=ImaginationConfig(
         context=16,  # removal takes ten control steps of touch: the past must show them
         discount=0.97,  # learning.md: with .99 the policy removed less on ideal tokens
@@ -65,7 +69,6 @@ LAPTOP = replace(
     codec=replace(SWIFT.codec, channels=16, posture_width=256),
     dynamics=replace(SWIFT.dynamics, width=192, layers=3, heads=6, ffn=576),
     self_prior=replace(SWIFT.self_prior, width=96, layers=3, heads=6, ffn=288),
-    policy=replace(SWIFT.policy, hidden=128),
     value=ValueConfig(hidden=128),
 )
 
@@ -75,7 +78,6 @@ IDEAL = replace(
     codec=CodecConfig(kind="symbolic", bins=64),
     dynamics=replace(SWIFT.dynamics, width=192, layers=3, heads=6, ffn=576),
     self_prior=replace(SWIFT.self_prior, width=96, layers=3, heads=6, ffn=288),
-    policy=replace(SWIFT.policy, hidden=128),
     value=ValueConfig(hidden=128),
 )
 
