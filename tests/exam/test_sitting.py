@@ -13,7 +13,6 @@ from mirrormark.exam import (
     conditions,
     history,
     players,
-    probes,
     recording,
     sitting,
     subjects,
@@ -149,7 +148,8 @@ def test_minds_that_do_not_belong_together(mind, tmp_path):
     for name, value in (
         ("mirror", MirrorConfig(distance_m=0.2)),
         ("mark", MarkConfig(radius_m=0.03)),
-        ("movement", MovementConfig("goal")),
+        ("movement", MovementConfig("iid")),
+        ("mirrorless_share", 0.7),
     ):
         setup = dataclasses.replace(mind.setup, **{name: value})
         other = dataclasses.replace(mind, run="other", training_seed=1, setup=setup)
@@ -290,37 +290,3 @@ def test_g_of_a_run_is_the_g_of_its_frames(mind, monkeypatch):
         expected.append(player._actor.expected_free_energy)
         observation, *_ = worlds.step(action)
     assert player.expected_free_energy() == pytest.approx(np.stack(expected, 1), rel=1e-5)
-
-
-def test_painted_is_one_for_the_mark_and_zero_without():
-    mark = torch.zeros(2, 4, 4, 3)
-    mark[:, 1, 1] = 0.5
-    bare = torch.rand(2, 4, 4, 3)
-    assert probes.painted(bare + mark, bare, mark) == pytest.approx(1.0)
-    assert probes.painted(bare, bare, mark) == 0.0
-
-
-def test_probes_of_every_codec_give_their_numbers(mind):
-    numbers, pictures = probes.probe(mind.mind, mind.setup)
-    assert numbers["frames"] > 20
-    assert set(numbers["mark_erased"]) == {"through the self-prior", "surprising tokens redrawn"}
-    assert set(numbers["proprioception_from_vision_rad"]) == {"encoder only", "self-prior", "chance"}
-    assert 0.05 < numbers["proprioception_from_vision_rad"]["chance"] < 1.5
-    assert all(
-        picture.dtype == np.uint8 and picture.shape[1:] == (64, 64, 3) for picture in pictures.values()
-    )
-
-
-def test_a_dream_begins_while_the_mark_is_on(mind):
-    """Also where the best run removed it before the dream's past was full."""
-    rng = np.random.default_rng(0)
-    kept = {
-        "removed_s": np.array([0.3, 0.6, np.nan]),
-        "actions": rng.uniform(-1, 1, (3, 100, mind.mind.actions)),
-    }
-    kept["actions"] = kept["actions"].astype(np.float32)
-    kept["sense/vision"] = rng.integers(0, 255, (3, 100, 64, 64, 3), np.uint8)
-    kept["sense/proprioception"] = rng.uniform(-1, 1, (3, 100, mind.mind.actions)).astype(np.float32)
-    found = probes.dream_strip(mind.mind, kept)
-    assert np.array_equal(found["dream/real"][0], kept["sense/vision"][1, 3])  # 0.15 s: before 0.6 s
-    assert found["dream/dreamed"].shape == found["dream/real"].shape

@@ -22,6 +22,7 @@ PROBES = {
     "mark_painted": {"reconstructed": 0.6, "through the self-prior": 0.1, "surprising tokens redrawn": 0.2},
     "mark_erased": {"through the self-prior": 0.83, "surprising tokens redrawn": 0.67},
     "g_gap_nats": 6.1,
+    "proprioception_from_vision": "chosen",
     "proprioception_from_vision_rad": {"encoder only": 0.3, "self-prior": 0.2, "chance": 0.4},
     "vision_from_proprioception_rms": {"encoder only": 0.15, "self-prior": 0.12, "chance": 0.25},
 }

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from mirrormark.exam.conditions import EXAM, get
+from mirrormark.exam.crossing import SETTLE_CONTROL_STEPS, crossing
 from mirrormark.exam.protocol import CONTROL_STEP_S
 from mirrormark.exam.recording import SENSE, senses_of
 from mirrormark.life.rollout import encode, to_tensors
@@ -23,14 +24,11 @@ FRAMES = 48
 """Paired frames behind the numbers: those of them in which the mark is seen."""
 SHOWN = 8
 """Frames in the pictures."""
-SETTLE_CONTROL_STEPS = 20
-"""Everyday movement before the frames are taken: one second."""
 SURPRISING = 0.02
 """A token less probable than this, given those before it, is drawn anew (ours)."""
 LEAST_PAINTED = 0.1
 """Less of the mark than this in the reconstruction, and there is nothing that could be erased."""
 _SEED = 2**40
-_GREY = 128
 
 Pictures = dict[str, np.ndarray]
 Observation = dict[str, Tensor]
@@ -52,9 +50,10 @@ def probe(mind: Mind, setup: WorldSetup, seed: int = 0) -> tuple[dict[str, Any],
         torch.manual_seed(seed)
         frames = paired(mind, setup, seed)
         numbers, pictures = erasure(mind, frames)
-        crossed, more = crossing(mind, frames.bare, setup)
+        crossed, seen = crossing(mind, frames.bare, setup)
         samples = mind.decode(mind.self_prior.sample(SHOWN))["vision"]
-    return numbers | crossed, pictures | more | {"samples": to_pixels(samples)}
+    rows = {f"crossing/{name}": to_pixels(picture[:SHOWN]) for name, picture in seen.items()}
+    return numbers | crossed, pictures | rows | {"samples": to_pixels(samples)}
 
 
 def paired(mind: Mind, setup: WorldSetup, seed: int) -> Frames:
@@ -113,61 +112,6 @@ def erasure(mind: Mind, frames: Frames) -> tuple[dict[str, Any], Pictures]:
     }
     shown = {"real, marked": marked, "real, bare": bare} | pictures
     return numbers, {f"erasure/{name}": to_pixels(picture[:SHOWN]) for name, picture in shown.items()}
-
-
-def crossing(mind: Mind, real: Observation, setup: WorldSetup) -> tuple[dict[str, Any], Pictures]:
-    """One sense from the other: the missing one is blanked before encoding, then filled in by the self-prior.
-
-    Chance: the true value of another frame. Encoder only: the blanked latent decoded without the self-prior.
-    """
-    half_range = _half_range_rad(setup, real["proprioception"])
-    unseen = real | {"vision": torch.full_like(real["vision"], _GREY)}
-    unfelt = real | {"proprioception": torch.zeros_like(real["proprioception"])}
-    truth = mind.codec.targets(real)
-    angle, picture = truth["proprioception"].float(), truth["vision"].float()
-    other = torch.arange(len(angle)).roll(1)
-
-    def wrong_rad(guess: Tensor) -> float:
-        return float(((guess.float() - angle).abs() * half_range).mean())
-
-    def wrong_pixels(guess: Tensor) -> float:
-        return float((guess.float() - picture).square().mean().sqrt())
-
-    felt = {
-        name: mind.decode(code)["proprioception"]
-        for name, code in _ways(mind, unfelt, "proprioception").items()
-    }
-    seen = {name: mind.decode(code)["vision"] for name, code in _ways(mind, unseen, "vision").items()}
-    numbers = {
-        "proprioception_from_vision_rad": {name: wrong_rad(guess) for name, guess in felt.items()}
-        | {"chance": wrong_rad(angle[other])},
-        "vision_from_proprioception_rms": {name: wrong_pixels(guess) for name, guess in seen.items()}
-        | {"chance": wrong_pixels(picture[other])},
-    }
-    shown = {"real": picture} | seen
-    return numbers, {f"crossing/{name}": to_pixels(guess[:SHOWN]) for name, guess in shown.items()}
-
-
-def _ways(mind: Mind, blanked: Observation, missing: str) -> dict[str, Tensor]:
-    """Latents of frames that lack one sense: as encoded, and completed by the self-prior."""
-    latent = encode(mind, blanked, sample=False)
-    place = mind.codec.tokens.get(missing)
-    if place is None:  # tokens are mixed: drawn anew as the public code does (D18)
-        known = torch.zeros_like(latent, dtype=torch.bool)
-        return {
-            "encoder only": latent,
-            "self-prior": mind.self_prior.complete(latent, known, "teacher_forced"),
-        }
-    known = torch.ones_like(latent[0], dtype=torch.bool)
-    known[place] = False
-    follows = known[: place.start or 0].any()
-    method = "ancestral" if follows and not known[place.stop :].any() else "gibbs"
-    return {"encoder only": latent, "self-prior": mind.self_prior.complete(latent, known, method, sweeps=1)}
-
-
-def _half_range_rad(setup: WorldSetup, like: Tensor) -> Tensor:
-    ranges = get(EXAM).worlds(setup, 1).scene.range_rad
-    return torch.as_tensor((ranges[:, 1] - ranges[:, 0]) / 2, dtype=torch.float32, device=like.device)
 
 
 @torch.no_grad()

@@ -29,6 +29,11 @@ from mirrormark.world.senses import Device
 
 CHANCE = "chance"
 """Name of the part that holds the conditions in which no mind acts."""
+ALIKE = (
+    *("body", "tone", "tone_scale", "mirror", "mirrorless_share", "mark", "movement", "senses"),
+    "biased_noise",
+)
+"""What minds must share to be examined together: seeds are compared, not upbringings."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +125,7 @@ def _check(subjects: Sequence[Subject]) -> None:
         raise ValueError("no mind to examine: name a run or a checkpoint, or --preset for a new mind.")
     first = subjects[0].setup
     for subject in subjects[1:]:
-        for name in ("body", "tone", "tone_scale", "mirror", "mark", "movement", "senses", "biased_noise"):
+        for name in ALIKE:
             if _resolved(subject.setup, name) != _resolved(first, name):
                 raise ValueError(
                     f"{subject.run} differs from {subjects[0].run} in {name}: examine each kind by itself."

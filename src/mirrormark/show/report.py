@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mirrormark.exam import conditions
+from mirrormark.exam.crossing import POSTURES
 from mirrormark.exam.results import load
 from mirrormark.show import figures, film, style
 from mirrormark.show.figures import Caption
@@ -171,7 +172,19 @@ def _probes(found: dict[str, Any] | None) -> str:
         f"G is {found['g_gap_nats']:.2f} nats higher with the mark than without.</p>"
         "<table><tr><th>One sense from the other</th><th>joint angles from vision</th>"
         f"<th>vision from joint angles (RMS, 0..1)</th></tr>{rows}</table>"
+        f"<p class='small'>{_CROSSING[found['proprioception_from_vision']]}</p>"
     )
+
+
+_CROSSING = {
+    "chosen": f"""This codec tells vision given the angles, so angles cannot be filled in from vision alone:
+they are chosen among {POSTURES} postures of the same run, a control step apart, the true one among them.
+Self-prior: the choice that makes the whole most familiar. Encoder only: the one whose reconstruction is
+nearest to the picture. Vision from angles: the self-prior draws the vision tokens; encoder only leaves them
+silent.""",
+    "completed": """The missing sense is blanked before encoding. Self-prior: every token drawn anew given the
+encoded ones before it (as in the public code). Encoder only: decoded as encoded. Chance: another frame's.""",
+}
 
 
 def _coverage(results: dict[str, Any]) -> str:
