@@ -67,7 +67,7 @@ def lab(browser, out: Path) -> Iterator:
     from mirrormark.show.lab.command import free_port
     from mirrormark.show.lab.page import Page
 
-    session = Session(Minds(preset="smoke", shipped=Path("nowhere")), "infant")
+    session = Session(Minds(preset="smoke", shipped=lambda body: None), "infant")
     page = Page(session, out, port=free_port("localhost", 8090))
     page.pace.pause(True)  # the mark is looked for where the body is now
     yield page

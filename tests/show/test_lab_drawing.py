@@ -2,7 +2,6 @@
 
 import socket
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ VIEWER = np.array([-0.42, -0.22, 0.40])
 
 @pytest.fixture(scope="module")
 def session() -> Session:
-    session = Session(Minds(preset="smoke", shipped=Path("nowhere")), "infant")
+    session = Session(Minds(preset="smoke", shipped=lambda body: None), "infant")
     skull = session.world.worlds.scene.model.body("skull").id
     brow = session.world.worlds.xpos[0, skull] + session.world.worlds.xmat[0, skull] @ np.array(
         [0.06, 0.02, 0.045]
@@ -36,7 +35,7 @@ def session() -> Session:
 def test_instances_lie_where_mujoco_has_the_geoms(body: str):
     import mujoco
 
-    session = Session(Minds(preset="smoke", shipped=Path("nowhere")), body)
+    session = Session(Minds(preset="smoke", shipped=lambda body: None), body)
     model = session.world.worlds.scene.model
     data = mujoco.MjData(model)
     data.qpos[:] = session.world.seen.qpos[0]
@@ -71,7 +70,7 @@ def test_unit_meshes_are_closed_outward_and_of_size_one():
 
 
 def test_the_pane_shows_the_mark_where_a_mirror_would(session: Session):
-    scene, moment = session.world.worlds.scene, session.world.moment()
+    scene, moment = session.world.worlds.scene, session.world.seen
     picture = LookingGlass(scene, VIEWER).picture(moment).astype(int)
     assert picture.shape == (*TEXELS, 3)
     green = (picture[..., 1] > picture[..., 0] + 60) & (picture[..., 1] > picture[..., 2] + 60)
@@ -105,7 +104,7 @@ def test_the_mind_is_shown_as_it_is(session: Session):
 
 
 def test_a_mind_without_pixels_has_no_pictures():
-    session = Session(Minds(preset="ideal", shipped=Path("nowhere")), "infant")
+    session = Session(Minds(preset="ideal", shipped=lambda body: None), "infant")
     session.step()
     look, mind = session.look(), session.subject.mind
     assert (
@@ -166,7 +165,7 @@ def test_the_shipped_size_lives_at_twenty_control_steps_a_second():
     """Processor time of one core, so that other programs on the machine do not decide the test."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    session = Session(Minds(preset="swift", shipped=Path("nowhere")), "infant")
+    session = Session(Minds(preset="swift", shipped=lambda body: None), "infant")
     for _ in range(5):
         session.step()
     began = time.thread_time()

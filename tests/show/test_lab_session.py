@@ -11,7 +11,7 @@ import torch
 
 from mirrormark.exam.oracle import Oracle
 from mirrormark.life.weights import describe, save_snapshot
-from mirrormark.show.lab.minds import UNTRAINED, Minds
+from mirrormark.show.lab.minds import SHIPPED, UNTRAINED, Minds
 from mirrormark.show.lab.session import MOVERS, POLICY, Session
 
 FOREHEAD = np.array([0.06, 0.02, 0.045])
@@ -20,7 +20,7 @@ FOREHEAD = np.array([0.06, 0.02, 0.045])
 
 @pytest.fixture(scope="module")
 def minds() -> Minds:
-    return Minds(preset="smoke", shipped=Path("nowhere"))
+    return Minds(preset="smoke", shipped=lambda body: None)
 
 
 @pytest.fixture
@@ -205,7 +205,7 @@ def test_minds_come_from_the_command_line_and_never_from_the_page(tmp_path: Path
     subject = minds.get(UNTRAINED, "infant")
     about = describe(subject.mind, subject.setup, seed=3)
     place = save_snapshot(tmp_path / "grown" / "snapshots", "step-1", subject.mind, about)
-    offered = Minds([place], preset="smoke", shipped=Path("nowhere"))
+    offered = Minds([place], preset="smoke", shipped=lambda body: None)
     assert offered.names("infant") == ("snapshots@step-1", UNTRAINED)
     assert offered.names("arm") == (UNTRAINED,) and offered.first_body == "infant"
     session = Session(offered)
@@ -216,10 +216,14 @@ def test_minds_come_from_the_command_line_and_never_from_the_page(tmp_path: Path
     session.step()
 
 
-def test_shipped_minds_are_found(tmp_path: Path, minds: Minds):
+def test_shipped_minds_are_found_and_loaded_when_asked_for(tmp_path: Path, minds: Minds):
     subject = minds.get(UNTRAINED, "arm")
-    save_snapshot(tmp_path, "reacher", subject.mind, describe(subject.mind, subject.setup))
-    assert Minds(preset="smoke", shipped=tmp_path).names("arm") == ("shipped: reacher", UNTRAINED)
+    place = save_snapshot(tmp_path, "arm", subject.mind, describe(subject.mind, subject.setup, seed=6))
+    offered = Minds(preset="smoke", shipped=lambda body: place if body == "arm" else None)
+    assert offered.names("arm") == (SHIPPED, UNTRAINED) and offered.names("infant") == (UNTRAINED,)
+    assert offered.first_body == "arm" and minds.first_body == "infant"
+    assert offered.get(SHIPPED, "arm").training_seed == 6
+    assert offered.get(SHIPPED, "arm") is offered.get(SHIPPED, "arm")
 
 
 def test_a_recording_is_a_film_and_a_table(session: Session, tmp_path: Path):

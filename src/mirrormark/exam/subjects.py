@@ -9,21 +9,24 @@ import torch
 
 from mirrormark.exam.sitting import Subject
 from mirrormark.life.setup import build_mind
-from mirrormark.life.weights import find, load_weights
+from mirrormark.life.weights import find, load_weights, shipped
 from mirrormark.mind.mind import Mind
 from mirrormark.presets import preset as get_preset
 from mirrormark.world import bodies
 
 UNTRAINED = "untrained"
+SHIPPED = "shipped"
+"""Run names of minds that no run folder is known of."""
 
 
 def load(path: Path, device: torch.device | str = "cpu") -> Subject:
-    """The mind that `path` means; a damaged or missing one is named in one sentence."""
+    """The mind that `path` means, or that is shipped for the body of that name; one that is damaged or
+    missing is named in one sentence."""
     place = find(path)
     mind, setup, about = load_weights(place, device)
     bodies.get(setup.body)
     folder = _run_folder(place)
-    run = folder.name if folder else place.parent.name or place.name
+    run = SHIPPED if place == shipped(place.name) else folder.name if folder else place.parent.name
     return Subject(
         run=run,
         checkpoint=place.name,

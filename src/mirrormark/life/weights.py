@@ -13,9 +13,12 @@ from mirrormark.life.run import from_json, to_json
 from mirrormark.life.setup import WorldSetup
 from mirrormark.mind.mind import Mind, MindConfig
 from mirrormark.mind.senses import SenseSpec
+from mirrormark.world import bodies
 
 _LEFT_OUT = ("value.", "ema.", "return_range.")
 """What only learning needs: snapshots go without it."""
+SHIPPED = Path(__file__).parents[1] / "weights"
+"""Minds that come with the package: one snapshot folder for each body that has one, named after it."""
 
 
 class Loaded(NamedTuple):
@@ -52,17 +55,35 @@ def save_snapshot(folder: Path, name: str, mind: Mind, about: dict[str, Any]) ->
     return checkpoint.save(folder, name, {"about": about, "weights": half}, keep=10**9)
 
 
+def shipped(body: str) -> Path | None:
+    """The snapshot that comes with the package for a body; None: no trained mind is shipped for it."""
+    place = SHIPPED / body
+    return place if (place / "manifest.json").is_file() else None
+
+
 def find(path: Path) -> Path:
-    """The snapshot or checkpoint that `path` means: itself, or the newest of a run folder."""
+    """The snapshot or checkpoint that `path` means: itself, the newest of a run folder, or, where no such
+    path exists, the shipped mind of the body of that name."""
     if (path / "manifest.json").exists():
         return path
     if not path.exists():
+        if path.name in bodies.names() and path == Path(path.name):
+            return _shipped_or_why_not(path.name)
         raise CheckpointError(f"{path} does not exist: give a run, a checkpoint or a snapshot.")
     for folder in (path, path / "checkpoints", path / "snapshots"):
         found = [name for name in checkpoint.names(folder) if (folder / name / "manifest.json").exists()]
         if found:
             return folder / found[-1]
     raise CheckpointError(f"{path} holds no checkpoint and no snapshot yet.")
+
+
+def _shipped_or_why_not(body: str) -> Path:
+    place = shipped(body)
+    if place is None:
+        raise CheckpointError(
+            f"{body}: no such path, and no trained mind is shipped for the {body} in this version."
+        )
+    return place
 
 
 def load_weights(path: Path | str, device: torch.device | str = "cpu") -> Loaded:

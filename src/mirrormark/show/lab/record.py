@@ -10,7 +10,7 @@ import numba
 import numpy as np
 import pandas as pd
 
-from mirrormark.world import eye as eyes
+from mirrormark.world.outside import picture
 from mirrormark.world.scene import Scene
 
 if TYPE_CHECKING:
@@ -100,18 +100,6 @@ class Recording:
 
 def _frame(look: "Look", scene: Scene) -> np.ndarray:
     """A third person's view beside the eye's, enlarged without smoothing."""
-    moment = look.moment
-    outside = eyes.render(
-        scene.model,
-        eyes.camera_of(scene.model, "behind"),
-        moment.xpos,
-        moment.xmat,
-        moment.panes,
-        moment.marks,
-        SIDE_PX,
-        SIDE_PX,
-        mirror_xpos=moment.mirror_xpos,
-        mirror_xmat=moment.mirror_xmat,
-    )[0]
+    outside = picture(scene, look.moment, "behind", SIDE_PX, SIDE_PX)[0]
     zoom = SIDE_PX // look.picture.shape[0]
     return np.concatenate([outside, look.picture.repeat(zoom, 0).repeat(zoom, 1)], axis=1)

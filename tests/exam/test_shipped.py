@@ -1,0 +1,55 @@
+"""Minds that come with the package: found by their body's name, wherever a run or checkpoint may be named."""
+
+from pathlib import Path
+
+import pytest
+
+from mirrormark.exam import subjects
+from mirrormark.life import weights
+from mirrormark.life.checkpoint import CheckpointError
+from mirrormark.life.weights import describe, save_snapshot
+from mirrormark.world import bodies
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package that ships a (tiny, untrained) infant, used from an empty folder."""
+    subject = subjects.untrained("smoke")
+    save_snapshot(tmp_path / "weights", "infant", subject.mind, describe(subject.mind, subject.setup, seed=3))
+    monkeypatch.setattr(weights, "SHIPPED", tmp_path / "weights")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    return tmp_path
+
+
+def test_a_shipped_mind_goes_by_its_bodys_name(package: Path):
+    assert weights.shipped("infant") == package / "weights" / "infant" and weights.shipped("arm") is None
+    found = subjects.load(Path("infant"))
+    assert (found.name, found.training_seed, found.folder) == ("shipped@infant", 3, None)
+
+
+def test_a_path_of_that_name_comes_first(package: Path):
+    subject = subjects.untrained("smoke")
+    save_snapshot(Path(), "infant", subject.mind, describe(subject.mind, subject.setup, seed=8))
+    assert subjects.load(Path("infant")).training_seed == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("arm", "no trained mind is shipped for the arm"),
+        ("runs/infant", "does not exist"),
+        ("elf", "not exist"),
+    ],
+)
+def test_what_is_not_shipped_is_one_sentence(package: Path, name: str, message: str):
+    with pytest.raises(CheckpointError, match=message):
+        subjects.load(Path(name))
+
+
+@pytest.mark.parametrize("body", bodies.names())
+def test_what_this_version_ships_can_be_loaded(body: str):
+    """Weights in the package are whole, fit this version and are of the body they are named after."""
+    if weights.shipped(body) is None:
+        pytest.skip(f"no mind is shipped for the {body}")
+    assert subjects.load(Path(body)).setup.body == body
