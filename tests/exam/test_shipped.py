@@ -15,7 +15,8 @@ from mirrormark.world import bodies
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package that ships a (tiny, untrained) infant, used from an empty folder."""
     subject = subjects.untrained("smoke")
-    save_snapshot(tmp_path / "weights", "infant", subject.mind, describe(subject.mind, subject.setup, seed=3))
+    about = describe(subject.mind, subject.setup, seed=3, episodes=64)
+    save_snapshot(tmp_path / "weights", "infant", subject.mind, about)
     monkeypatch.setattr(weights, "SHIPPED", tmp_path / "weights")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
@@ -25,7 +26,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_shipped_mind_goes_by_its_bodys_name(package: Path):
     assert weights.shipped("infant") == package / "weights" / "infant" and weights.shipped("arm") is None
     found = subjects.load(Path("infant"))
-    assert (found.name, found.training_seed, found.folder) == ("shipped@infant", 3, None)
+    assert (found.name, found.training_seed, found.folder) == ("shipped-infant@episodes-64", 3, None)
 
 
 def test_a_path_of_that_name_comes_first(package: Path):

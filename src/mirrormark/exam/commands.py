@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from mirrormark.exam import conditions, history, probes, subjects, tables
+from mirrormark.exam.measures import NO_MIND
 from mirrormark.exam.players import Mode
 from mirrormark.exam.protocol import Tables
 from mirrormark.exam.results import clean, dump, results
@@ -162,6 +163,8 @@ def show(found: dict, console: Console) -> None:
     for condition in listed:
         low, high = (100 * end for end in condition["interval"])
         line = f"  {condition['title']:<38} {100 * condition['rate']:4.0f}%  ({low:.0f}–{high:.0f}%)"
-        console.print(f"{line}  n={condition['n']}, seeds={len(condition['seeds'])}", highlight=False)
+        minds = sum(seed["training_seed"] != NO_MIND for seed in condition["seeds"])
+        seeds = f", seeds={minds}" if minds else ""
+        console.print(f"{line}  n={condition['n']}{seeds}", highlight=False)
     for name, reason in found["left_out"].items():
         console.print(f"  left out: {conditions.title(name)} ({reason})", highlight=False)

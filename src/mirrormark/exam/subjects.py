@@ -15,8 +15,6 @@ from mirrormark.presets import preset as get_preset
 from mirrormark.world import bodies
 
 UNTRAINED = "untrained"
-SHIPPED = "shipped"
-"""Run names of minds that no run folder is known of."""
 
 
 def load(path: Path, device: torch.device | str = "cpu") -> Subject:
@@ -26,10 +24,12 @@ def load(path: Path, device: torch.device | str = "cpu") -> Subject:
     mind, setup, about = load_weights(place, device)
     bodies.get(setup.body)
     folder = _run_folder(place)
-    run = SHIPPED if place == shipped(place.name) else folder.name if folder else place.parent.name
+    run, checkpoint = folder.name if folder else place.parent.name, place.name
+    if place == shipped(setup.body):
+        run, checkpoint = f"shipped-{setup.body}", f"episodes-{about.get('episodes', 0)}"
     return Subject(
         run=run,
-        checkpoint=place.name,
+        checkpoint=checkpoint,
         training_seed=int(about.get("seed", 0)),
         setup=setup,
         mind=mind,

@@ -1,29 +1,87 @@
-"""The demo: a short film and a contact sheet of a body before its mirror. No GPU, no OpenGL."""
+"""The demo: the shipped mind through a short exam; without one, a film of a body before its mirror."""
 
+import shutil
 from pathlib import Path
 
 import imageio.v3 as iio
 import numpy as np
+from rich.console import Console
 from rich.progress import track
 
+from mirrormark.exam import commands, subjects
+from mirrormark.exam.sitting import Settings
+from mirrormark.life.weights import shipped
+from mirrormark.show import report
+from mirrormark.world import bodies
 from mirrormark.world.movement import Movement, MovementConfig
 from mirrormark.world.worlds import Worlds
 
 SIDE = 384  # pixels of each of the two pictures
 SHEET_COLUMNS, SHEET_ROWS = 6, 3
+CONDITIONS = ("mirror", "absent", "sham", "everyday")
+"""With and without mirror, with a mark that cannot be seen, and chance."""
+CHANCE_RUNS = 200
+COMPILES = "The first time, the world is compiled: half a minute."
 
 
-def demo(out: Path = Path("demo"), body: str = "infant", seed: int = 3, control_steps: int = 100) -> None:
-    """Film everyday movement before the mirror: a third person's view beside what the eye sees.
+def demo(
+    out: Path = Path("demo"),
+    body: str = "infant",
+    runs: int = 20,
+    film: bool = False,
+    seed: int = 3,
+    control_steps: int = 100,
+) -> None:
+    """Put the shipped mind through a short exam with and without a mirror; without one, film its body.
 
     Args:
-        out: Folder for the film and the contact sheet.
+        out: Folder for the exam and its report, or for the film.
         body: Which body: infant or arm.
-        seed: Another seed, another posture, mark and movement.
-        control_steps: Length; 20 control steps are one second.
+        runs: Runs of each condition.
+        film: Only film the body, moving at random.
+        seed: Of the film: another seed, another posture, mark and movement.
+        control_steps: Length of the film; 20 control steps are one second.
     """
+    bodies.get(body)
     if control_steps < 1:
         raise ValueError(f"control_steps is {control_steps}; film at least 1.")
+    place = shipped(body)
+    if place is not None and not film:
+        _exam(place, out / "exam", runs)
+        return
+    if place is None:
+        print(
+            f"No trained mind is shipped for the {body}, so nobody decides here: this shows the world only."
+        )
+    _film(out, body, seed, control_steps)
+
+
+def _exam(place: Path, out: Path, runs: int) -> None:
+    """A short exam from scratch, its report, and the verdict in a few lines."""
+    console, subject = Console(), subjects.load(place)
+    settings = Settings(runs=runs, chance_runs=CHANCE_RUNS, conditions=CONDITIONS)
+    if (out / "sitting.json").exists():  # of an earlier demo
+        shutil.rmtree(out)
+    console.print(
+        f"The shipped {subject.setup.body} sits a short exam: {runs} runs with a mirror, {runs} without,"
+        f" {runs} with a mark that cannot be seen. {COMPILES}",
+        highlight=False,
+    )
+    found = commands.examine([subject], out, settings, console)
+    page = report.write(out)
+    commands.show(found, console)
+    console.print(
+        f"This was short; the whole exam, with all controls: mirrormark exam {place.name} --out exam",
+        highlight=False,
+    )
+    print(f"report: {page.resolve()}")
+    print(f"film:   {(out / 'film.mp4').resolve()}")
+    print(f"Meet it in the browser: mirrormark lab --body {place.name}")
+
+
+def _film(out: Path, body: str, seed: int, control_steps: int) -> None:
+    """A third person's view beside what the eye sees, by everyday movement."""
+    print(COMPILES, flush=True)
     out.mkdir(parents=True, exist_ok=True)
     worlds = Worlds(body, 1)
     movement = Movement(MovementConfig("held"), worlds.actions)
@@ -37,9 +95,7 @@ def demo(out: Path = Path("demo"), body: str = "infant", seed: int = 3, control_
     film, sheet = out / f"{body}.mp4", out / f"{body}.png"
     iio.imwrite(film, np.stack(frames), fps=20, codec="libx264", macro_block_size=8)
     iio.imwrite(sheet, contact_sheet(frames))
-    tone = worlds.scene.tone
-    print(f"The {body} (tone: {tone}) moved at random for {control_steps / 20:.0f} s.")
-    print("No trained mind is shipped yet, so nobody decides here: this shows the world, not recognition.")
+    print(f"The {body} (tone: {worlds.scene.tone}) moved at random for {control_steps / 20:.0f} s.")
     print(f"Its mark {'came off by chance' if info['mark_removed'][0] else 'stayed on'}.")
     print(f"film:          {film.resolve()}")
     print(f"portrait:      {(out / f'{body}-portrait.png').resolve()}")

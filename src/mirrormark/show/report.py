@@ -134,7 +134,7 @@ def _free_energy(results: dict[str, Any]) -> str:
         f"<p>{found['before_mean']:.2f} ± {found['before_sd']:.2f} nats before, {found['after_mean']:.2f} ± "
         f"{found['after_sd']:.2f} after (mean ± SD of {found['pairs']} runs). "
         f"Shift {_effect(shift)}{rank}.</p>"
-        f"<p class='quiet'>{escape(found['speaks_of'])}.</p>"
+        f"<p class='quiet'>{escape(found['speaks_of'][:1].upper() + found['speaks_of'][1:])}.</p>"
     )
     if matched is None:
         return text + f"<p>No control of matched time: {escape(found['matched_missing'])}.</p>"

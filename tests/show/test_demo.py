@@ -1,0 +1,53 @@
+"""`mirrormark demo` with a shipped mind (a tiny stand-in) and without one."""
+
+from pathlib import Path
+
+import pytest
+
+from mirrormark.exam import subjects
+from mirrormark.exam.results import load
+from mirrormark.life import weights
+from mirrormark.life.weights import describe, save_snapshot
+from mirrormark.show import demo as demos
+
+
+def test_a_shipped_mind_sits_a_short_exam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+    subject = subjects.untrained("smoke")
+    about = describe(subject.mind, subject.setup, seed=3, episodes=64)
+    save_snapshot(tmp_path / "weights", "infant", subject.mind, about)
+    monkeypatch.setattr(weights, "SHIPPED", tmp_path / "weights")
+    monkeypatch.setattr(demos, "CHANCE_RUNS", 8)
+    out = tmp_path / "demo"
+    old = out / "exam"
+    old.mkdir(parents=True)
+    (old / "sitting.json").write_text("{}")  # an earlier demo, of another version
+    demos.demo(out, runs=2)
+    told = capsys.readouterr().out
+    assert "The shipped infant sits a short exam" in told and "Not passed" in told
+    for line in ("mirror and mark", "no mirror", "sham mark", "everyday movement", "yoked site"):
+        assert line in told
+    assert f"report: {old / 'report.html'}" in told and "mirrormark exam infant" in told
+    assert (old / "report.html").stat().st_size > 100_000 and (old / "film.mp4").exists()
+    found = load(old / "results.json")
+    assert set(found["conditions"]) == set(demos.CONDITIONS) and found["shown"]["run"] == "shipped-infant"
+    assert found["settings"]["first_exam_seed"] == 0
+
+
+def test_what_is_no_exam_is_not_swept_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    subject = subjects.untrained("smoke")
+    save_snapshot(tmp_path / "weights", "infant", subject.mind, describe(subject.mind, subject.setup))
+    monkeypatch.setattr(weights, "SHIPPED", tmp_path / "weights")
+    (tmp_path / "exam").mkdir()
+    (tmp_path / "exam" / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match="empty folder"):
+        demos.demo(tmp_path, runs=1)
+    assert (tmp_path / "exam" / "notes.txt").read_text() == "mine"
+
+
+def test_without_a_mind_it_says_so_and_shows_the_world(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+):
+    monkeypatch.setattr(weights, "SHIPPED", tmp_path / "none")
+    demos.demo(tmp_path / "demo", body="arm", control_steps=2)
+    assert "No trained mind is shipped for the arm" in capsys.readouterr().out
+    assert {path.name for path in (tmp_path / "demo").iterdir()} == {"arm.mp4", "arm.png", "arm-portrait.png"}
