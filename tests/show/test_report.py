@@ -10,11 +10,13 @@ import imageio.v2 as imageio
 import numpy as np
 import pytest
 
+from mirrormark.exam import history, tables
 from mirrormark.exam.results import load
 from mirrormark.show import figures, film, style
 from mirrormark.show.commands import report
 from mirrormark.show.figures_time import _moments
 from mirrormark.show.page import method
+from mirrormark.show.report import _which_runs
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +147,20 @@ def test_an_exam_without_removal_training_or_film_is_reported(save_exam, tmp_pat
     report(folder)
     text = (folder / "report.html").read_text(encoding="utf-8")
     assert "nothing to compare" in text and "<video" not in text and "not run" in text
+
+
+def test_few_runs_are_told_as_few(save_exam, tmp_path):
+    """One removal: no spread; two recorded runs: no median; one exam point: still a dot."""
+    assert _which_runs(["best", "failed"]) == "The best and a failed run"
+    assert _which_runs(["best", "median", "failed"]) == "The best, the median and a failed run"
+    folder = save_exam(tmp_path / "exam", rates={"mirror": 0.3, "absent": 0.0}, seeds=(0,), runs=5)
+    found = load(folder / "results.json")
+    assert found["free_energy"]["pairs"] == 1 and found["free_energy"]["before_sd"] is None
+    training = tables.read(folder / "training.parquet", history.TRAINING).iloc[:1]
+    tables.write(training, folder / "training.parquet", history.TRAINING)
+    report(folder)
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    assert "after (1 run)" in text and "1 exam point, n=80 runs each" in text and "n=1 pair;" in text
 
 
 def test_what_is_not_an_exam_is_named(tmp_path):

@@ -52,9 +52,9 @@ class BeforeAfter:
     """The paper's Fig. 3c with what it lacks: n, the cluster, and a control of matched time."""
 
     before_mean: float
-    before_sd: float
+    before_sd: float | None
     after_mean: float
-    after_sd: float
+    after_sd: float | None
     pairs: int
     """Removed runs with time on both sides, of all minds."""
     by_seed: dict[int, float]
@@ -113,9 +113,9 @@ def before_after(episodes: pd.DataFrame, steps: pd.DataFrame) -> BeforeAfter | N
     matched, control, missing = _matched(found)
     return BeforeAfter(
         before_mean=float(pairs["before"].mean()),
-        before_sd=float(pairs["before"].std(ddof=1)) if len(pairs) > 1 else 0.0,
+        before_sd=float(pairs["before"].std(ddof=1)) if len(pairs) > 1 else None,
         after_mean=float(pairs["after"].mean()),
-        after_sd=float(pairs["after"].std(ddof=1)) if len(pairs) > 1 else 0.0,
+        after_sd=float(pairs["after"].std(ddof=1)) if len(pairs) > 1 else None,
         pairs=len(pairs),
         by_seed={seed: float(_change(one).mean()) for seed, one in found.items()},
         shift=_shift(found),

@@ -10,6 +10,7 @@ from mirrormark.exam import history, tables
 from mirrormark.exam.conditions import EXAM
 from mirrormark.exam.results import load
 from mirrormark.show import figures_exam, figures_probes, figures_time, style
+from mirrormark.show.page import plural
 
 
 class Caption(NamedTuple):
@@ -68,12 +69,12 @@ def _captions(results: dict[str, Any], training: Any) -> list[Caption]:
     who = f"{results['body']}, {results['tone']} tone"
     if results["label"]:
         who += f"; {results['label']}"
-    n = f"n={exam['n']} runs, {seeds} training seed{'s' if seeds > 1 else ''}; {who}"
+    n = f"n={plural(exam['n'], 'run')}, {plural(seeds, 'training seed')}; {who}"
     shown = results["shown"]["run"]
     one = f"One run of {shown}; {who}"
     probes = results["probes"] or {}
     frames = f"n={probes.get('frames', 0)} paired everyday frames of {shown}; {who}"
-    points = f"{len(training)} exam points, n={_runs(training)} runs each; {who}"
+    points = f"{plural(len(training), 'exam point')}, n={plural(_runs(training), 'run')} each; {who}"
     shift = results["free_energy"]["pairs"] if results["free_energy"] else 0
     return [
         Caption("removal", "Removal beside its controls", f"95% intervals; small dots: training seeds. {n}."),
@@ -81,7 +82,7 @@ def _captions(results: dict[str, Any], training: Any) -> list[Caption]:
         Caption("fig4b", "Fig. 4b: removal over training", f"95% interval. {points}."),
         Caption("fig3a", "Fig. 3a: a run", f"The frame in which the mark is gone has a red edge. {one}."),
         Caption("fig3b", "Fig. 3b: the same run, valued before and after learning", f"{one}."),
-        Caption("fig3c", "Fig. 3c: G before and after removal", f"{shift} pairs; {n}."),
+        Caption("fig3c", "Fig. 3c: G before and after removal", f"{plural(shift, 'pair')}; {n}."),
         Caption("distance", "Distance within a run", f"Mean and 5–95% band of runs. {n}."),
         Caption(
             "first-touch",

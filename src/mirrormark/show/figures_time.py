@@ -24,16 +24,10 @@ def training_distance(training: pd.DataFrame) -> Figure | None:
     mean = training.groupby("episodes")[
         ["distance_m", "distance_p05_m", "distance_p95_m", "chance_distance_m"]
     ].mean()
-    axes.fill_between(
-        mean.index,
-        100 * mean["distance_p05_m"],
-        100 * mean["distance_p95_m"],
-        color=style.EXAM,
-        alpha=0.15,
-        linewidth=0,
-    )
+    x = mean.index.to_numpy(float)
+    _band(axes, x, *(100 * mean[name].to_numpy(float) for name in ("distance_p05_m", "distance_p95_m")))
     _seed_lines(axes, training, "distance_m", 100)
-    axes.plot(mean.index, 100 * mean["distance_m"], color=style.EXAM, linewidth=2)
+    axes.plot(x, 100 * mean["distance_m"], color=style.EXAM, linewidth=2, marker="o", markersize=3.5)
     _chance(axes, 100 * training["chance_distance_m"].mean())
     highest = 100 * np.nanmax(mean[["distance_m", "distance_p95_m", "chance_distance_m"]].to_numpy())
     axes.set(xlabel="episodes lived", ylabel="nearer hand to mark (cm)", ylim=(0, 1.15 * highest))
@@ -51,13 +45,21 @@ def training_removal(training: pd.DataFrame) -> Figure | None:
         low, high = statistics.seed_interval(hits, rows["n"].tolist())
         points.append((episodes, rows["removal_rate"].mean(), low, high))
     x, rate, low, high = np.array(points, float).T
-    axes.fill_between(x, low, high, color=style.EXAM, alpha=0.15, linewidth=0)
+    _band(axes, x, low, high)
     _seed_lines(axes, training, "removal_rate", 1)
     axes.plot(x, rate, color=style.EXAM, linewidth=2, marker="o", markersize=3.5)
     _chance(axes, training["chance_removal_rate"].mean())
     axes.set(xlabel="episodes lived", ylabel="runs with the mark removed")
     style.percent_axis(axes, "y")
     return figure
+
+
+def _band(axes: Axes, x: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
+    """A band over time; of one point alone an upright line."""
+    if len(x) > 1:
+        axes.fill_between(x, low, high, color=style.EXAM, alpha=0.15, linewidth=0)
+    else:
+        axes.vlines(x, low, high, color=style.EXAM, alpha=0.4, linewidth=6)
 
 
 def _seed_lines(axes: Axes, training: pd.DataFrame, column: str, scale: float) -> None:

@@ -28,7 +28,7 @@ p { margin: .5rem 0; } .quiet, figcaption, .small { color: var(--quiet); font-si
 .label { display: inline-block; border: 1.5px solid var(--open); color: var(--open); padding: .1rem .6rem;
   border-radius: 99px; font-size: .9rem; }
 figure { margin: 1.2rem 0; } figure svg, figure img, video { width: 100%; height: auto; display: block; }
-video { max-width: 40rem; margin: 0 auto; }
+video { margin: 0 auto; }
 .scroll { overflow-x: auto; } .scroll svg { min-width: 34rem; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; font-variant-numeric: tabular-nums; }
 th { text-align: left; font-weight: 600; } th + th { text-align: right; }
@@ -79,6 +79,11 @@ def method(results: dict[str, Any]) -> str:
 def part(geom: str) -> str:
     """A surface's name as people say it: head_geom is the head."""
     return geom.removesuffix("_geom").replace("_", " ")
+
+
+def plural(n: int, noun: str) -> str:
+    """1 run, 2 runs."""
+    return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
 def page(title: str, body: str) -> str:

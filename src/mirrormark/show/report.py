@@ -12,7 +12,7 @@ from mirrormark.exam.crossing import POSTURES
 from mirrormark.exam.results import load
 from mirrormark.show import figures, film, style
 from mirrormark.show.figures import Caption
-from mirrormark.show.page import method, page, part
+from mirrormark.show.page import method, page, part, plural
 
 _WIDE = ("removal", "fig3a", "fig5-erasure", "fig5-crossing", "fig5-dream", "fig5-samples")
 """Figures that scroll sideways on a phone instead of shrinking until nobody can read them."""
@@ -131,8 +131,8 @@ def _free_energy(results: dict[str, Any]) -> str:
     shift, matched = found["shift"], found["matched"]
     rank = f", rank correlation {shift['rank_biserial']:.2f}" if shift["rank_biserial"] is not None else ""
     text = (
-        f"<p>{found['before_mean']:.2f} ± {found['before_sd']:.2f} nats before, {found['after_mean']:.2f} ± "
-        f"{found['after_sd']:.2f} after (mean ± SD of {found['pairs']} runs). "
+        f"<p>{_mean(found, 'before')} nats before, {_mean(found, 'after')} after "
+        f"({'mean ± SD of ' if found['pairs'] > 1 else ''}{plural(found['pairs'], 'run')}). "
         f"Shift {_effect(shift)}{rank}.</p>"
         f"<p class='quiet'>{escape(found['speaks_of'][:1].upper() + found['speaks_of'][1:])}.</p>"
     )
@@ -144,10 +144,15 @@ def _free_energy(results: dict[str, Any]) -> str:
     )
 
 
+def _mean(found: dict[str, Any], when: str) -> str:
+    mean, sd = found[f"{when}_mean"], found[f"{when}_sd"]
+    return f"{mean:.2f}" if sd is None else f"{mean:.2f} ± {sd:.2f}"
+
+
 def _effect(found: dict[str, Any]) -> str:
     return (
         f"<b>{found['estimate']:.2f} nats</b> ({_range(found['interval'], _nats)}; {_p(found['p'])},"
-        f" n={found['n']} {found['unit']}; {escape(found['method'])})"
+        f" n={plural(found['n'], found['unit'].removesuffix('s'))}; {escape(found['method'])})"
     )
 
 
@@ -230,16 +235,23 @@ def _own_names(svg: str, name: str) -> str:
     return svg
 
 
+def _which_runs(labels: list[str]) -> str:
+    words = [{"failed": "a failed"}.get(label, f"the {label}") for label in labels]
+    told = ", ".join(words[:-1]) + " and " + words[-1] if len(words) > 1 else words[0]
+    return told[0].upper() + told[1:] + " run"
+
+
 def _film(results: dict[str, Any], directory: Path) -> str:
     path = directory / "film.mp4"
     if not path.is_file():
         return ""
     data = base64.b64encode(path.read_bytes()).decode()
+    runs = [str(run) for run in figures.stored(directory, results, "recording.npz")["label"]]
     label = f" {results['label']}." if results["label"] else ""
     return (
-        f'<figure><video controls loop muted playsinline src="data:video/mp4;base64,{data}"></video>'
-        "<figcaption>"
-        f"<b>The best, the median and a failed run of {escape(results['shown']['run'])}.</b>"
+        f'<figure><video controls loop muted playsinline style="max-width:{14 * len(runs)}rem"'
+        f' src="data:video/mp4;base64,{data}"></video><figcaption>'
+        f"<b>{_which_runs(runs)} of {escape(results['shown']['run'])}.</b>"
         f" From outside, through the eye, and G; red: removal.{escape(label)}"
         "</figcaption></figure>"
     )
