@@ -205,3 +205,39 @@ def test_the_captured_step_equals_the_eager_step(preset):
         after.append(weights(life))
     for name in after[0]:
         torch.testing.assert_close(after[0][name], after[1][name], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("preset", [symbolic(), joint()], ids=["tokens", "joint"])
+def test_the_compiled_step_does_what_the_eager_step_does(preset):
+    """Compiled and captured, with eager's random numbers: the same losses and weights after some steps."""
+    from mirrormark.life.live import Life
+
+    after = []
+    for compiled in (True, False):
+        learner = replace(preset.life.learner, compile=compiled)
+        life = Life(preset.world, preset.mind, replace(preset.life, learner=learner), 0, "cuda")
+        life.memory.extend(life.gather(lap()))
+        torch.manual_seed(1)
+        with torch._inductor.config.patch(fallback_random=True):
+            metrics = life.learner.learn(life.memory, lap(steps=8))
+        after.append((metrics, weights(life)))
+    assert after[0][0] == pytest.approx(after[1][0], rel=0.01, abs=1e-3)
+    for name in after[0][1]:
+        torch.testing.assert_close(after[0][1][name], after[1][1][name], rtol=1e-2, atol=1e-3)
+
+
+def test_the_step_compiles_whole_and_stays_the_same(monkeypatch):
+    """No graph breaks, nothing compiled twice, the same weights to the bit (traced, run by eager kernels)."""
+    traced = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda f, **k: traced(f, **k, backend="aot_eager", fullgraph=True))
+    after = []
+    for compiled in (True, False):
+        preset = symbolic()
+        learner = replace(preset.life.learner, compile=compiled)
+        life = lived(replace(preset, life=replace(preset.life, learner=learner)))
+        torch.manual_seed(1)
+        with torch._dynamo.config.patch(error_on_recompile=True):
+            life.learner.learn(life.memory, lap(steps=2))
+        after.append(weights(life))
+    assert all(torch.equal(after[0][name], after[1][name]) for name in after[0])

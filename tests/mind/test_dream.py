@@ -2,7 +2,11 @@ import pytest
 import torch
 from tiny_minds import ACTIONS, random_latent, tiny_mind
 
-from mirrormark.mind.dream import dream, replay_dream
+from mirrormark.mind import dream as dream_module
+from mirrormark.mind import latent, numerics, self_prior
+from mirrormark.mind.dream import Dreamer, dream, replay_dream
+from mirrormark.mind.dynamics import DynamicsConfig
+from mirrormark.mind.latent import LatentSpec
 from mirrormark.mind.objective import behaviour_objective
 
 
@@ -68,3 +72,64 @@ def test_weights_cast_once_dream_the_same_and_still_learn():
     (policy.loss + value.loss).backward()
     learns = [*mind.policy.parameters(), *mind.value.parameters()]
     assert all(parameter.grad is not None for parameter in learns)
+
+
+@pytest.fixture
+def _padded(monkeypatch):
+    """Rows padded as on a GPU."""
+    for module in (numerics, latent, self_prior, dream_module):
+        monkeypatch.setattr(module, "spare", lambda features, like: -features % 8)
+
+
+def outputs(mind):
+    """What every padded layer has its part in, and the gradient of it all."""
+    torch.manual_seed(0)
+    seen, action = random_latent(mind, 3, 5), torch.rand(3, 5, ACTIONS)
+    hidden = mind.dynamics(seen, action)
+    value, acted = mind.value.logits(seen, hidden), mind.policy(seen, hidden)
+    parts = [mind.dynamics.logits(hidden, seen), value, *acted, mind.self_prior.logits(seen)]
+    total = sum(part.clamp_min(-50).square().sum() for part in parts)
+    learns = [p for p in mind.parameters() if p.requires_grad]
+    return parts, torch.autograd.grad(total, learns, allow_unused=True)
+
+
+def test_padded_rows_change_nothing(request):
+    mind = tiny_mind("senses", dynamics=DynamicsConfig(width=16, heads=2, ffn=32, dropout=0.0, keeps=True))
+    assert mind.spec.widest % 8 and mind.spec.total % 8 and mind.value.head.out_features % 8
+    with torch.no_grad():
+        mind.value.head.weight.normal_()
+    plain = outputs(mind)
+    request.getfixturevalue("_padded")
+    for before, after in zip(plain, outputs(mind)):
+        for one, other in zip(before, after):
+            if one is not None:
+                torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+@pytest.mark.usefixtures("_padded")
+def test_a_dreamer_dreams_with_the_weights_of_now(monkeypatch, keeps):
+    """Its padded copies follow the mind's own weights, and what needs no copy is the mind's own."""
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    mind = tiny_mind("senses", dynamics=DynamicsConfig(width=16, heads=2, ffn=32, max_length=16, keeps=keeps))
+    dreamer = Dreamer(mind.dynamics, mind.policy, torch.float32)
+    assert dreamer._dynamics.blocks[0].up.weight is mind.dynamics.blocks[0].up.weight
+    assert dreamer._dynamics.predictor.weight.shape != mind.dynamics.predictor.weight.shape
+    past, acted = random_latent(mind, 3, 4), torch.rand(3, 3, mind.actions)
+    for _ in range(2):
+        with torch.no_grad():
+            for parameter in mind.parameters():
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+        dreams = []
+        for way in (lambda *a: dreamer(*a, 5, 1.0, False), mind.dream):
+            torch.manual_seed(0)
+            dreams.append(way(past, acted))
+        assert torch.equal(dreams[0].latent, dreams[1].latent)
+        assert torch.allclose(dreams[0].hidden, dreams[1].hidden, atol=1e-5)
+
+
+def test_samples_follow_the_mixture():
+    """Drawn part by part, a mixture with an even distribution has the frequencies of its table."""
+    spec, logits = LatentSpec((3, 5, 5)), torch.randn(13) * 2
+    drawn = spec.one_hot(spec.sample(logits.expand(20000, -1), 0.3)).mean(0)
+    assert torch.allclose(drawn, spec.flat(spec.log_probs(logits, 0.3).exp()), atol=0.02)

@@ -6,7 +6,8 @@ from tiny_minds import random_latent, tiny_mind
 
 from mirrormark.mind import transformer
 from mirrormark.mind.dynamics import DynamicsConfig
-from mirrormark.mind.self_prior import SelfPriorConfig
+from mirrormark.mind.latent import LatentSpec
+from mirrormark.mind.self_prior import SelfPrior, SelfPriorConfig
 
 pytestmark = pytest.mark.gpu
 
@@ -55,3 +56,24 @@ def test_a_mind_says_the_same_with_and_without_them(monkeypatch):
             said.append((mind.self_prior.log_prob(latent), mind.dream(latent, action).hidden[:, 1]))
     for with_them, without in zip(*said):
         torch.testing.assert_close(with_them, without, rtol=3e-2, atol=5e-2)
+
+
+@pytest.mark.parametrize("kind", ["post", "pre"])
+def test_all_layers_in_one_kernel(kind):
+    spec = LatentSpec((32,) * 32 if kind == "post" else (64,) * 12 + (125,) * 17)
+    wide = {"width": 128, "layers": 3, "heads": 4, "ffn": 512, "norm": "pre", "activation": "gelu"}
+    config = SelfPriorConfig() if kind == "post" else SelfPriorConfig(**wide, vocabulary="per_token")
+    prior = SelfPrior(spec, config).cuda()
+    with torch.no_grad():
+        for parameter in prior.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.05)
+    many = [torch.randint(c, (1030,), device="cuda") for c in spec.classes]
+    latent = torch.stack(many, -1)
+    with torch.no_grad():
+        exact = prior.log_prob(latent)
+        with torch.autocast("cuda", torch.bfloat16):
+            assert prior._rates_only(latent[:, :-1])
+            rough, quick = prior._states(latent[:, :-1]).float(), prior._states_at_once(latent[:, :-1])
+            rated = prior.log_prob(latent)
+    assert ((quick - rough).norm() / rough.norm()) < 1e-2
+    torch.testing.assert_close(rated, exact, rtol=2e-2, atol=0.5)  # nats of 28 or 32 tokens, some 120

@@ -40,6 +40,14 @@ class DescentConfig:
             raise ValueError(f"learning_rate is {self.learning_rate}: give a number above 0.")
 
 
+def judge(zclip: ZClip, norm: Tensor, loss: Tensor, refused: Tensor) -> Tensor:
+    """Decide on a step from its gradients' norm and its loss: the factor for the gradients, and in place
+    whether the step is refused. Only numbers, but many: compiled they are one kernel."""
+    finite = norm.isfinite() & loss.isfinite()
+    refused.copy_(~finite)
+    return zclip.factor(norm, finite)
+
+
 class Descent:
     """Descends a loss. A step whose loss or gradient is not finite changes nothing and is counted.
 
@@ -47,8 +55,11 @@ class Descent:
     hold it, and the same code runs on the CPU.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter], config: DescentConfig) -> None:
+    def __init__(
+        self, parameters: Iterable[nn.Parameter], config: DescentConfig, compiled: bool = False
+    ) -> None:
         self.config = config
+        self._judge = torch.compile(judge, dynamic=False) if compiled else judge
         self.parameters = list(parameters)
         device = self.parameters[0].device
         self.rate = torch.tensor(config.learning_rate, device=device)
@@ -89,13 +100,8 @@ class Descent:
     def take(self, loss: Tensor) -> Tensor:
         """Clip the gradients that `loss` left and take the step: `step` without its backward pass, for losses
         that share one."""
-        buffers = list(self.zclip.buffers())
-        before = [buffer.clone() for buffer in buffers]
-        norm = self.zclip.clip(self.parameters)
-        finite = norm.isfinite() & loss.detach().isfinite()
-        for buffer, old in zip(buffers, before):
-            buffer.copy_(torch.where(finite, buffer, old))
-        self.refused.copy_(~finite)
+        grads, norm = self.zclip.norm(self.parameters)
+        torch._foreach_mul_(grads, self._judge(self.zclip, norm, loss.detach(), self.refused))
         self.optimiser.step()
         return norm
 

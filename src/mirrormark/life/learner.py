@@ -32,6 +32,13 @@ from mirrormark.mind.objective import (
     world_objective,
 )
 
+_DESCENTS = {
+    "codec": ("codec",),
+    "world": ("world",),
+    "self_prior": ("self_prior",),
+    "policy": ("policy", "value"),
+}
+"""What descends in each stage."""
 _WARM_UP_STEPS = 3
 """Steps before a capture: they let cuBLAS and the optimisers allocate. They are steps like all others."""
 
@@ -110,20 +117,19 @@ class Learner:
         self.device = next(mind.dynamics.parameters()).device
         codec = [] if tokens else list(mind.codec.parameters())
         self.descents = {
-            "world": Descent([*codec, *mind.dynamics.parameters()], config.world),
-            "self_prior": Descent(mind.self_prior.parameters(), config.self_prior),
-            "policy": Descent(mind.policy.parameters(), config.policy),
-            "value": Descent(mind.value.parameters(), config.value),
+            "world": Descent([*codec, *mind.dynamics.parameters()], config.world, self.compiles),
+            "self_prior": Descent(mind.self_prior.parameters(), config.self_prior, self.compiles),
+            "policy": Descent(mind.policy.parameters(), config.policy, self.compiles),
+            "value": Descent(mind.value.parameters(), config.value, self.compiles),
         }
         if tokens and any(True for _ in mind.codec.parameters()):
-            self.descents["codec"] = Descent(mind.codec.parameters(), config.codec)
+            self.descents["codec"] = Descent(mind.codec.parameters(), config.codec, self.compiles)
         self.steps = 0
         self.refused = torch.zeros((), device=self.device)
         self.in_a_row = torch.zeros((), device=self.device)
         self.longest_row = torch.zeros((), device=self.device)
-        self._sums: dict[str, Tensor] = {}
-        self._names: dict[tuple[str, ...], set[str]] = {}
-        self._open: tuple[str, ...] = ()
+        self._names: dict[str, tuple[str, ...]] = {}  # of each descent's metrics
+        self._sums: dict[str, Tensor] = {}  # of them over the lap, in one row
         self._graphs: dict[tuple, torch.cuda.CUDAGraph] = {}
         wrap = partial(torch.compile, dynamic=False) if self.compiles else (lambda function: function)
         self._objective = {
@@ -190,9 +196,11 @@ class Learner:
     def _read(self, lap: Lap) -> dict[str, float]:
         if not lap.steps:
             return {}
-        names = sorted(self._names[lap.stages])
-        packed = torch.stack([*(self._sums[n] for n in names), self.refused, self.longest_row]).tolist()
-        metrics = {name: total / lap.steps for name, total in zip(names, packed)}
+        open_ = [name for stage in lap.stages for name in _DESCENTS[stage] if name in self._sums]
+        counts = torch.stack([self.refused, self.longest_row])
+        packed = torch.cat([*(self._sums[name] for name in open_), counts]).tolist()
+        names = [metric for name in open_ for metric in self._names[name]]
+        metrics = {name: total / lap.steps for name, total in sorted(zip(names, packed))}
         return metrics | {"refused_steps": packed[-2], "refused_in_a_row": packed[-1]}
 
     # The step itself: no host synchronisation below this line.
@@ -203,7 +211,7 @@ class Learner:
             self._train_step(memory, stages)
 
     def _train_step(self, memory: Memory, stages: tuple[str, ...]) -> None:
-        c, self._open = self.config, stages
+        c = self.config
         refused = torch.zeros((), device=self.device)
         if "codec" in stages:
             refused = refused + self._codec_step(memory)
@@ -240,11 +248,11 @@ class Learner:
 
     def _take(self, name: str, objective: Objective) -> Tensor:
         norm = self.descents[name].take(objective.loss)
-        for metric, value in (objective.metrics | {f"{name}_gradient": norm}).items():
-            self._names.setdefault(self._open, set()).add(metric)
-            if metric not in self._sums:
-                self._sums[metric] = torch.zeros((), device=self.device)
-            self._sums[metric].add_(torch.nan_to_num(value.detach().float(), 0.0, 0.0, 0.0))
+        metrics = objective.metrics | {f"{name}_gradient": norm}
+        values = torch.stack([value.detach().float() for value in metrics.values()])
+        if name not in self._sums:
+            self._names[name], self._sums[name] = tuple(metrics), torch.zeros_like(values)
+        self._sums[name].add_(values.nan_to_num_(0.0, 0.0, 0.0))
         return self.descents[name].refused
 
     def _codec_step(self, memory: Memory) -> Tensor:

@@ -17,16 +17,18 @@ from mirrormark.mind.numerics import full_precision
 from mirrormark.mind.senses import Senses, SenseSpec, centred_image, restore
 
 
-def _to_depth(x: Tensor) -> Tensor:
-    """(N, H, W, C) -> (N, H/2, W/2, 4·C): each 2×2 square in one place, the channel last of the three."""
+def _to_depth(x: Tensor, side: int) -> Tensor:
+    """(N, H, W, C) -> (N, H/side, W/side, side²·C): each square in one place, its channels last of all."""
     n, h, w, c = x.shape
-    return x.reshape(n, h // 2, 2, w // 2, 2, c).transpose(2, 3).reshape(n, h // 2, w // 2, 4 * c)
+    squares = x.reshape(n, h // side, side, w // side, side, c).transpose(2, 3)
+    return squares.reshape(n, h // side, w // side, side * side * c)
 
 
-def _to_space(x: Tensor) -> Tensor:
-    """(N, H, W, 4·C) -> (N, 2·H, 2·W, C): undoes `_to_depth`."""
+def _to_space(x: Tensor, side: int) -> Tensor:
+    """(N, H, W, side²·C) -> (N, side·H, side·W, C): undoes `_to_depth`."""
     n, h, w, c = x.shape
-    return x.reshape(n, h, w, 2, 2, c // 4).transpose(2, 3).reshape(n, 2 * h, 2 * w, c // 4)
+    squares = x.reshape(n, h, w, side, side, c // side**2).transpose(2, 3)
+    return squares.reshape(n, side * h, side * w, c // side**2)
 
 
 def _convolve(x: Tensor, weight: Tensor, bias: Tensor | None, padding: int = 0) -> Tensor:
@@ -35,9 +37,21 @@ def _convolve(x: Tensor, weight: Tensor, bias: Tensor | None, padding: int = 0) 
     return F.conv2d(x.permute(0, 3, 1, 2), weight, bias, padding=padding).permute(0, 2, 3, 1)
 
 
+def _four_at_once(weight: Tensor, stride: int, taps: int) -> Tensor:
+    """The kernel (out, in, k, k) as four, for a 2×2 square of outputs that see the same `taps` × `taps`
+    inputs: (2, 2, out, in, taps, taps), each shifted by `stride` from the one before."""
+    room = taps - weight.shape[-1]
+
+    def shifted(y: int, x: int) -> Tensor:
+        return F.pad(weight, (x * stride, room - x * stride, y * stride, room - y * stride))
+
+    return torch.stack([torch.stack([shifted(y, x) for x in range(2)]) for y in range(2)])
+
+
 class ImageEncoder(nn.Module):
     """64×64×3 -> 4 convolutions -> 2×2×(8·channels) = 1024 features. A 4×4 convolution of stride 2 is a 2×2
-    one of stride 1 after `_to_depth`; the first one's weights are kept in that form."""
+    one of stride 1 after `_to_depth`. The first one, whose weights are kept in that form, computes 2×2
+    outputs at once, from squares of 4×4 pixels: more channels than work, but channels are what GPUs like."""
 
     def __init__(self, channels: int, embedding: int):
         super().__init__()
@@ -50,23 +64,28 @@ class ImageEncoder(nn.Module):
         self.rest = nn.ModuleList(nn.Conv2d(a, b, 4, 2) for a, b in pairwise(sizes))
 
     def forward(self, image: Tensor) -> Tensor:
-        weight = self.first.weight.unflatten(1, (3, 2, 2)).permute(0, 2, 3, 1, 4, 5).flatten(1, 3)
-        spare = 4  # channels of zeros: rows of a multiple of 16 bytes
-        x = F.pad(_to_depth(centred_image(image)), (0, spare))
-        x = F.relu(_convolve(x, F.pad(weight, (0, 0, 0, 0, 0, spare)), self.first.bias))
-        for conv in self.rest:
+        x = F.relu(self._first(centred_image(image)))  # (N, 15, 15, 4·channels): 30×30 in squares
+        for i, conv in enumerate(self.rest):
             assert isinstance(conv, nn.Conv2d)
-            even = x.shape[1] // 2 * 2
             squares = conv.weight.unflatten(3, (2, 2)).unflatten(2, (2, 2))  # (out, in, 2, dy, 2, dx)
             weight = squares.permute(0, 3, 5, 1, 2, 4).flatten(1, 3)
-            x = F.relu(_convolve(_to_depth(x[:, :even, :even]), weight, conv.bias))
+            x = F.relu(_convolve(_to_depth(x, 2) if i else x, weight, conv.bias))
         return x.permute(0, 3, 1, 2).flatten(1)
+
+    def _first(self, image: Tensor) -> Tensor:
+        assert self.first.bias is not None
+        squares = self.first.weight.unflatten(1, (3, 2, 2))  # (out, 3, dy, dx, 2, 2)
+        classic = squares.permute(0, 1, 4, 2, 5, 3).flatten(4, 5).flatten(2, 3)  # (out, 3, 4, 4)
+        four = _four_at_once(classic, 2, 8).unflatten(5, (2, 4)).unflatten(4, (2, 4))
+        weight = four.permute(0, 1, 2, 5, 7, 3, 4, 6).flatten(3, 5).flatten(0, 2)
+        return _convolve(_to_depth(image, 4), weight, self.first.bias.repeat(4))
 
 
 class ImageDecoder(nn.Module):
     """Embedding -> 1 linear layer -> 4 transposed convolutions (1 -> 5 -> 13 -> 30 -> 64). A transposed 6×6
     convolution of stride 2 is a 3×3 one and `_to_space`; 5×5: with zeros for its last row and column. The
-    last one's weights are kept in that form, in the order of `pixel_shuffle`."""
+    last one, whose weights are kept in that form and in the order of `pixel_shuffle`, computes 2×2 of the
+    outputs at once, from the squares that the third one makes."""
 
     def __init__(self, channels: int, embedding: int):
         super().__init__()
@@ -79,24 +98,26 @@ class ImageDecoder(nn.Module):
 
     def forward(self, embedding: Tensor) -> Tensor:
         x = F.relu(self.first(self.linear(embedding))).unflatten(1, (4 * self.channels, 5, 5))
-        x = F.relu(self._enlarge(x.permute(0, 2, 3, 1), self.second)[:, :13, :13])
-        x = F.relu(self._enlarge(x, self.third))
-        last, spare = self.last, 4  # channels of zeros: rows of a multiple of 16 bytes
-        assert last.bias is not None
-        weight, bias = (
-            p.unflatten(0, (3, 4)).transpose(0, 1).flatten(0, 1) for p in (last.weight, last.bias)
-        )
-        x = _convolve(x, F.pad(weight, (0, 0, 0, 0, 0, 0, 0, spare)), F.pad(bias, (0, spare)), padding=2)
-        return _to_space(x[..., :12])
+        x = _to_space(self._enlarge(x.permute(0, 2, 3, 1), self.second), 2)[:, :13, :13]
+        x = F.relu(self._enlarge(F.relu(x), self.third))  # (N, 15, 15, 4·channels): 30×30 in squares
+        return _to_space(self._last(x), 4)
 
     def _enlarge(self, x: Tensor, layer: nn.ConvTranspose2d) -> Tensor:
-        """(N, S, S, C) -> (N, 2·S + 4, 2·S + 4, C'): output 2u + r is the sum over j of input u - j times
-        weight 2j + r."""
+        """(N, S, S, C) -> (N, S + 2, S + 2, 4·C'), the squares of 2·S + 4: output 2u + r is the sum over j of
+        input u - j times weight 2j + r."""
+        assert layer.bias is not None
         missing = 6 - layer.kernel_size[0]
         taps = F.pad(layer.weight, (0, missing, 0, missing)).unflatten(3, (3, 2)).unflatten(2, (3, 2))
         weight = taps.permute(3, 5, 1, 0, 2, 4).flatten(0, 2).flip(2, 3)  # (dy, dx, out) together, in, 3, 3
-        assert layer.bias is not None
-        return _to_space(_convolve(x, weight, layer.bias.repeat(4), padding=2))
+        return _convolve(x, weight, layer.bias.repeat(4), padding=2)
+
+    def _last(self, x: Tensor) -> Tensor:
+        assert self.last.bias is not None
+        four = _four_at_once(self.last.weight, 1, 4).unflatten(5, (2, 2)).unflatten(4, (2, 2))
+        four = four.unflatten(2, (3, 2, 2))  # (ey, ex, 3, dy, dx, in, 2, by, 2, bx)
+        weight = four.permute(0, 3, 1, 4, 2, 7, 9, 5, 6, 8).flatten(5, 7).flatten(0, 4)
+        bias = self.last.bias.view(3, 1, 2, 1, 2).expand(3, 2, 2, 2, 2).permute(1, 2, 3, 4, 0).flatten()
+        return _convolve(x, weight, bias, padding=1)
 
 
 def _encoder(sense: SenseSpec, c: CodecConfig) -> nn.Module:

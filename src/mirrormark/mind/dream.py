@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mirrormark.mind.dynamics import Dynamics
-from mirrormark.mind.latent import draw
+from mirrormark.mind.numerics import WideLinear, spare
 from mirrormark.mind.policy import Policy
 from mirrormark.mind.transformer import Cache
 
@@ -67,7 +67,7 @@ def imagine(
     action = policy(hot, now.hidden).sample()
     hidden, _ = dynamics.step(hot, action.tanh(), cache, position, dropout)
     hidden = hidden.float()
-    latent = draw(dynamics.logits(hidden, now.latent), temperature)
+    latent = dynamics.draw(hidden, now.latent, temperature)
     return action, Moment(latent, hidden), position + 1
 
 
@@ -113,30 +113,51 @@ def replay_dream(
     latents, before = [context_latent[:, -1]], context_latent.shape[1] - 1
     for t in range(horizon):
         hidden, cache = dynamics.step(latents[-1], future_action[:, t], cache, before + t)
-        latents.append(draw(dynamics.logits(hidden, latents[-1]), temperature))
+        latents.append(dynamics.draw(hidden, latents[-1], temperature))
     return torch.stack(latents, 1)
+
+
+def _even(layer: nn.Linear, dtype: torch.dtype) -> nn.Linear:
+    """The layer with room for its weights in `dtype`, and for a WideLinear's in even sizes; itself, where
+    that is what it has."""
+    shape = layer.weight.shape
+    if isinstance(layer, WideLinear):
+        shape = tuple(side + spare(side, layer.weight) for side in shape)
+    if shape == layer.weight.shape and dtype == layer.weight.dtype:
+        return layer
+    own, place = copy.copy(layer), {"dtype": dtype, "device": layer.weight.device}
+    own._parameters = {
+        "weight": nn.Parameter(torch.zeros(shape, **place), requires_grad=False),
+        "bias": nn.Parameter(torch.zeros(shape[0], **place), requires_grad=False),
+    }
+    return own
 
 
 class Dreamer:
     """Dreams of one dynamics and policy, again and again: a compiled prefill, one compiled step for the whole
-    horizon, and weights that are cast once a dream, not once a step."""
+    horizon, and weights that are cast and padded once a dream, not once a step."""
 
     def __init__(self, dynamics: Dynamics, policy: Policy, dtype: torch.dtype):
-        self._casts: list[tuple[nn.Parameter, nn.Parameter]] = []
-        self._dynamics = self._cast(dynamics, dtype, ("predictor", "keep"))
-        self._policy = self._cast(policy, dtype, ("head",))
+        self._own: list[Tensor] = []
+        self._whole: list[Tensor] = []
+        self._dynamics = self._twin(dynamics, dtype, ("predictor", "keep"))
+        self._policy = self._twin(policy, dtype, ("head",))
         self._recall = torch.compile(recall, dynamic=False)
         self._imagine = torch.compile(imagine, dynamic=False)
 
-    def _cast(self, part: Part, dtype: torch.dtype, exact: tuple[str, ...]) -> Part:
-        """A copy whose linear layers compute in `dtype`; all other weights, and the layers that stay in full
-        precision, are the original's own."""
-        linear = {n: m for n, m in part.named_modules() if isinstance(m, nn.Linear) and n not in exact}
-        moved = {p for m in linear.values() for p in m.parameters()} if dtype != torch.float32 else set()
-        twin = copy.deepcopy(part, {id(p): p for p in part.parameters() if p not in moved})
-        for name, module in linear.items() if moved else ():
-            own = twin.get_submodule(name).to(dtype).requires_grad_(False)
-            self._casts += zip(own.parameters(), module.parameters())
+    def _twin(self, part: Part, dtype: torch.dtype, exact: tuple[str, ...]) -> Part:
+        """A copy that shares all weights but those of its linear layers, which are in `dtype`, or in full
+        precision where the original computes so (`exact`)."""
+        twin = copy.deepcopy(part, {id(p): p for p in part.parameters()})
+        for name, layer in part.named_modules():
+            if not isinstance(layer, nn.Linear):
+                continue
+            own = _even(layer, torch.float32 if name in exact else dtype)
+            if own is not layer:
+                twin.set_submodule(name, own)
+                self._own += [own.weight[: layer.out_features, : layer.in_features]]
+                self._own += [own.bias[: layer.out_features]]
+                self._whole += [layer.weight, layer.bias]
         return twin
 
     @torch.no_grad()
@@ -144,8 +165,8 @@ class Dreamer:
         self, context_latent: Tensor, context_action: Tensor, horizon: int, temperature: float, dropout: bool
     ) -> Dream:
         """`dream`, with the weights as they are now."""
-        if self._casts:
-            torch._foreach_copy_([own for own, _ in self._casts], [whole for _, whole in self._casts])
+        if self._own:
+            torch._foreach_copy_(self._own, self._whole)
         context = context_latent, context_action
         settings = horizon, temperature, dropout
         return dream(self._dynamics, self._policy, *context, *settings, self._recall, self._imagine)

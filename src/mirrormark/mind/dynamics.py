@@ -6,11 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mirrormark.mind.latent import LatentSpec
-from mirrormark.mind.numerics import full_precision
+from mirrormark.mind.latent import LatentSpec, draw
+from mirrormark.mind.numerics import WideLinear, full_precision
 from mirrormark.mind.transformer import Activation, Block, Cache, Kernel, Norm
 
 
@@ -50,14 +49,14 @@ class Dynamics(nn.Module):
         super().__init__()
         self.spec, self.actions, self.config = spec, actions, config
         c = config
-        self.action_mixer = nn.Linear(spec.total + actions, c.width)
+        self.action_mixer = WideLinear(spec.total + actions, c.width)
         self.position = nn.Parameter(torch.randn(c.max_length, c.width) * 0.02)
         self.norm_in = nn.LayerNorm(c.width)
         self.blocks = nn.ModuleList(
             Block(c.width, c.heads, c.ffn, c.norm, c.activation, c.dropout, c.kernel) for _ in range(c.layers)
         )
         self.norm_out = nn.LayerNorm(c.width) if c.norm == "pre" else nn.Identity()
-        self.predictor = nn.Linear(c.width, spec.total)
+        self.predictor = WideLinear(c.width, spec.total)
         self.keep = nn.Linear(c.width, spec.K) if c.keeps else None
 
     @property
@@ -76,11 +75,21 @@ class Dynamics(nn.Module):
         """Prediction of the next latent: hidden (..., D) and the latent that it has seen last (..., K) or
         (..., total) -> normalised log-probabilities (..., K, widest), fp32."""
         with full_precision(hidden):
-            hidden = hidden.float()
-            flat = self.predictor(hidden)
-            if self.keep is not None:
-                flat = flat + self.spec.spread(self.keep(hidden)) * self.spec.as_one_hot(present)
-            return self.spec.log_probs(flat, self.config.unimix)
+            return self.spec.log_probs(self._scores(hidden.float(), present), self.config.unimix)
+
+    def draw(self, hidden: Tensor, present: Tensor, temperature: float = 1.0) -> Tensor:
+        """A next latent (..., K) from that prediction."""
+        if temperature != 1:
+            return draw(self.logits(hidden, present), temperature)
+        with full_precision(hidden):
+            return self.spec.sample(self._scores(hidden.float(), present), self.config.unimix)
+
+    def _scores(self, hidden: Tensor, present: Tensor) -> Tensor:
+        """Logits before they are normalised, (..., total)."""
+        flat = self.predictor(hidden)
+        if self.keep is not None:
+            flat = flat + self.spec.spread(self.keep(hidden)) * self.spec.as_one_hot(present)
+        return flat
 
     def init_cache(self, batch: int, max_len: int) -> Cache:
         """An empty memory for `max_len` control steps."""
@@ -125,10 +134,7 @@ class Dynamics(nn.Module):
                 f"actions must be {(*latent.shape[:-1], self.actions)} to go with latents "
                 f"{tuple(latent.shape)}, got {tuple(action.shape)}"
             )
-        # Rows of a multiple of 16 bytes: tensor cores take them whole.
-        mixer, spare = self.action_mixer, -self.action_mixer.in_features % 8
-        row = self.spec.beside(latent, action, spare)
-        mixed = F.linear(row, F.pad(mixer.weight, (0, spare)), mixer.bias)
+        mixed = self.action_mixer(self.spec.beside(latent, action))
         return self.norm_in(mixed + self._place(position, latent.shape[1]))
 
     def _place(self, position: int | Tensor, steps: int) -> Tensor:

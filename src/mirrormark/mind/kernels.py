@@ -141,7 +141,7 @@ def step_attention(qkv: Tensor, keys: Tensor, values: Tensor, position: Tensor, 
     qkv = qkv.contiguous()
     out = qkv.new_empty(*qkv.shape[:-1], qkv.shape[-1] // 3)
     length = keys.shape[2]
-    sizes = _sizes(qkv, heads, length)
+    sizes = _sizes(qkv, heads, length) | {"num_warps": 4}  # many keys, one query: threads to load them
     grid = (qkv.shape[0] * heads,)
     _step[grid](qkv, keys, values, position, out, sizes["SIZE"] ** -0.5, length, **sizes)
     return out

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mirrormark.mind.numerics import working_dtype
+from mirrormark.mind.numerics import spare, working_dtype
 
 FLOOR = -1e9
 
@@ -78,13 +78,14 @@ class LatentSpec:
 
     def one_hot(self, latent: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """(..., K) class indices -> (..., total)."""
+        hot = torch.zeros((*latent.shape[:-1], self.total), dtype=dtype, device=latent.device)
+        return self._mark(hot, latent)
+
+    def _mark(self, rows: Tensor, latent: Tensor) -> Tensor:
+        """Write the ones of a flat one-hot into rows of zeros, in place."""
         self.check(latent)
-        parts = []
-        for run in self.runs:
-            classes = torch.arange(run.classes, device=latent.device)
-            part = latent[..., run.token : run.token + run.count, None] == classes
-            parts.append(part.flatten(-2))
-        return torch.cat(parts, -1).to(dtype)
+        starts = [r.start + r.classes * torch.arange(r.count, device=latent.device) for r in self.runs]
+        return rows.scatter_(-1, latent + torch.cat(starts), 1.0)
 
     def as_one_hot(self, latent: Tensor) -> Tensor:
         """Class indices or an already flat (straight-through) one-hot, as a flat one-hot."""
@@ -99,13 +100,15 @@ class LatentSpec:
         long a row is better made short than cast later. Make it once where several layers read it."""
         return self.one_hot(latent, working_dtype(latent))
 
-    def beside(self, latent: Tensor, other: Tensor, spare: int = 0) -> Tensor:
-        """Class indices or flat one-hots, `other` (..., D) and `spare` zeros, in one row for a linear
-        layer."""
-        hot = self.as_one_hot(latent) if latent.is_floating_point() else self.hot(latent)
+    def beside(self, latent: Tensor, other: Tensor) -> Tensor:
+        """Class indices or flat one-hots, and `other` (..., D), in one row for a WideLinear."""
         if torch.is_autocast_enabled(other.device.type):  # else the short rows would make the long ones wide
-            hot, other = hot.to(working_dtype(other)), other.to(working_dtype(other))
-        return F.pad(torch.cat((hot, other), -1), (0, spare))
+            other = other.to(working_dtype(other))
+        zeros = spare(self.total + other.shape[-1], other)
+        if latent.is_floating_point():
+            hot = self.as_one_hot(latent).to(other.dtype)
+            return F.pad(torch.cat((hot, other), -1), (0, zeros))
+        return self._mark(F.pad(other, (self.total, zeros)), latent)
 
     def rows(self, flat: Tensor, fill: float = FLOOR) -> Tensor:
         """(..., total) -> (..., K, widest), short rows filled up."""
@@ -141,6 +144,19 @@ class LatentSpec:
                 part = part.log_softmax(-1)
             parts.append(F.pad(part, (0, self.widest - run.classes), value=FLOOR))
         return parts[0] if len(parts) == 1 else torch.cat(parts, -2)
+
+    def sample(self, logits: Tensor, unimix: float = 0.0) -> Tensor:
+        """Draw (..., K) from what `log_probs` would give. Of a mixture the part is chosen first, so that
+        nothing needs to be normalised."""
+        parts = []
+        for run in self.runs:
+            part = logits[..., run.start : run.start + run.count * run.classes].float()
+            part = draw(part.unflatten(-1, (run.count, run.classes)))
+            if unimix > 0:
+                even = torch.randint(run.classes, part.shape, device=part.device)
+                part = torch.where(torch.rand(part.shape, device=part.device) < unimix, even, part)
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
 
 def draw(log_probs: Tensor, temperature: float = 1.0) -> Tensor:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 
@@ -31,6 +32,23 @@ def tensor_cores() -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def spare(features: int, like: Tensor) -> int:
+    """How many zeros make a row on a GPU a multiple of 16 bytes: tensor cores take it whole."""
+    return -features % 8 if like.is_cuda else 0
+
+
+class WideLinear(nn.Linear):
+    """A linear layer of any size at the speed of even ones: its rows may end in spare zeros, and so do its
+    own weights while it computes."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        weight, bias = self.weight, self.bias
+        more = input.shape[-1] - weight.shape[1], spare(weight.shape[0], input)
+        if any(more):
+            weight, bias = F.pad(weight, (0, more[0], 0, more[1])), F.pad(bias, (0, more[1]))
+        return F.linear(input, weight, bias)[..., : self.out_features]
 
 
 def symlog(x: Tensor) -> Tensor:
@@ -122,29 +140,41 @@ class ZClip(nn.Module):
     @torch.no_grad()
     def clip(self, parameters: Iterable[nn.Parameter]) -> Tensor:
         """Scale the gradients in place; gives their norm before clipping."""
+        grads, norm = self.norm(parameters)
+        torch._foreach_mul_(grads, self.factor(norm, norm.isfinite()))
+        return norm
+
+    @staticmethod
+    def norm(parameters: Iterable[nn.Parameter]) -> tuple[list[Tensor], Tensor]:
+        """The gradients, and the norm of all of them together."""
         grads = [p.grad for p in parameters if p.grad is not None]
         if not grads:
             raise ValueError("ZClip found no gradients; call backward() before clip()")
-        norm = torch.stack(torch._foreach_norm(grads)).norm()
+        return grads, torch.stack(torch._foreach_norm(grads)).norm()
+
+    @torch.no_grad()
+    def factor(self, norm: Tensor, trusted: Tensor) -> Tensor:
+        """What gradients of this norm are to be multiplied with. Only a trusted norm (a bool) is taken into
+        the averages."""
         warming = self.count < self.warmup_steps
         spread = self.variance.sqrt() + 1e-6
         score = (norm - self.mean) / spread
         tamed = self.mean + self.z**2 / score.clamp_min(1e-6) * spread
         kept = torch.where(warming | (score <= self.z), norm, tamed)
-        torch._foreach_mul_(grads, kept.clamp_max(self.cap) / (norm + 1e-6))
-        self._observe(kept, warming)
-        return norm
+        self._observe(kept, warming, trusted)
+        return kept.clamp_max(self.cap) / (norm + 1e-6)
 
-    def _observe(self, norm: Tensor, warming: Tensor) -> None:
+    def _observe(self, norm: Tensor, warming: Tensor, trusted: Tensor) -> None:
         """Warm-up: running mean and variance; afterwards exponential averages."""
-        self.count.add_(1)
-        weight = torch.where(warming, 1 / self.count, torch.full_like(self.count, 1 - self.alpha))
+        count = self.count + 1
+        weight = torch.where(warming, 1 / count, torch.full_like(count, 1 - self.alpha))
         gap = norm - self.mean
-        new_mean = self.mean + weight * gap
+        mean = self.mean + weight * gap
         population = (1 - weight) * (self.variance + weight * gap.square())  # exact while warming
-        smoothed = self.alpha * self.variance + (1 - self.alpha) * (norm - new_mean).square()
-        self.variance.copy_(torch.where(warming, population, smoothed))
-        self.mean.copy_(new_mean)
+        smoothed = self.alpha * self.variance + (1 - self.alpha) * (norm - mean).square()
+        variance = torch.where(warming, population, smoothed)
+        for buffer, new in ((self.count, count), (self.mean, mean), (self.variance, variance)):
+            buffer.copy_(torch.where(trusted, new, buffer))
 
 
 @torch.no_grad()

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mirrormark.mind.latent import LatentSpec
-from mirrormark.mind.numerics import TwoHot, full_precision
+from mirrormark.mind.numerics import TwoHot, WideLinear, full_precision
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,8 @@ def mlp(inputs: int, hidden: int, layers: int) -> nn.Sequential:
     """`layers` - 1 hidden layers, each linear, layer norm, ReLU; the caller adds the last one."""
     parts: list[nn.Module] = []
     for layer in range(layers - 1):
-        parts += [nn.Linear(hidden if layer else inputs, hidden), nn.LayerNorm(hidden), nn.ReLU()]
+        linear = nn.Linear(hidden, hidden) if layer else WideLinear(inputs, hidden)
+        parts += [linear, nn.LayerNorm(hidden), nn.ReLU()]
     return nn.Sequential(*parts)
 
 
@@ -114,7 +115,7 @@ class Value(nn.Module):
         super().__init__()
         self.spec = spec
         self.body = mlp(spec.total + hidden_size, config.hidden, config.layers)
-        self.head = nn.Linear(config.hidden, config.bins)
+        self.head = WideLinear(config.hidden, config.bins)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
         self.two_hot = TwoHot(config.bins, -config.reach, config.reach)

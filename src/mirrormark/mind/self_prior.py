@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mirrormark.mind.latent import FLOOR, LatentSpec, draw, pick
-from mirrormark.mind.numerics import full_precision, working_dtype
+from mirrormark.mind.numerics import full_precision, spare, working_dtype
 from mirrormark.mind.senses import restore
-from mirrormark.mind.transformer import Activation, Block, Kernel, Norm
+from mirrormark.mind.transformer import TRITON, Activation, Block, Kernel, Norm
+
+if TRITON or TYPE_CHECKING:
+    from mirrormark.mind import fused
 
 Method = Literal["ancestral", "gibbs", "teacher_forced"]
 
@@ -129,16 +132,37 @@ class SelfPrior(nn.Module):
     def _predict(self, before: Tensor) -> Tensor:
         """Tables for tokens 0..k given tokens 0..k-1: before (n, k) -> (n, k+1, widest)."""
         tokens = before.shape[1] + 1
-        embedded = self._embed(before)
-        x = torch.cat((self.bos.to(embedded.dtype).expand(before.shape[0], 1, -1), embedded), 1)
-        x = self.norm_in(x + self.position[:tokens])
-        for block in self.blocks:
-            x = block(x, dropout=self.training)
-        x = self.norm_out(x)
+        x = self._states_at_once(before) if self._rates_only(before) else self._states(before)
         with full_precision(x):
             # Only the classes that each token has take part: the others' bias is FLOOR, and so is their row.
             bias = self.bias.masked_fill(self.absent, FLOOR)[:tokens]
-            return (_by_token(x.float(), self.head[:tokens]) + bias).log_softmax(-1)
+            zeros = spare(self.spec.widest, x)
+            head = F.pad(self.head[:tokens], (0, zeros)) if zeros else self.head[:tokens]
+            return (_by_token(x.float(), head)[..., : self.spec.widest] + bias).log_softmax(-1)
+
+    def _states(self, before: Tensor) -> Tensor:
+        """The last layer's states: (n, k) -> (n, k+1, width)."""
+        embedded = self._embed(before)
+        x = torch.cat((self.bos.to(embedded.dtype).expand(before.shape[0], 1, -1), embedded), 1)
+        x = self.norm_in(x + self.position[: x.shape[1]])
+        for block in self.blocks:
+            x = block(x, dropout=self.training)
+        return self.norm_out(x)
+
+    def _rates_only(self, before: Tensor) -> bool:
+        """Whether all layers can be one kernel: no gradient, no dropout, half precision, sizes that fit."""
+        c = self.config
+        drops = self.training and c.dropout > 0
+        if not TRITON or drops or torch.is_grad_enabled() or working_dtype(before) == torch.float32:
+            return False
+        return fused.fit(c.width, c.heads, c.ffn, self.spec.K, before)
+
+    def _states_at_once(self, before: Tensor) -> Tensor:
+        c, dtype = self.config, working_dtype(before)
+        table = torch.cat((self.words.flatten(0, 1), self.bos[None])).to(dtype)
+        norms, weights = fused.pack(self.blocks, self.norm_in, self.norm_out, dtype)
+        sizes = self.words.shape[0], c.heads, c.layers, c.ffn, c.norm == "pre", c.activation == "gelu"
+        return fused.small_transformer(before, table, self.position, norms, weights, *sizes)
 
     def _embed(self, before: Tensor) -> Tensor:
         """(n, k) -> (n, k, width). While learning a one-hot product, not a lookup: its backward pass is one
@@ -147,10 +171,10 @@ class SelfPrior(nn.Module):
         if not (torch.is_grad_enabled() and self.words.requires_grad):
             token = torch.arange(before.shape[1], device=before.device)
             return self.words.to(dtype)[token % self.words.shape[0], before]
-        spare = -self.spec.widest % 8  # tensor cores want rows of 16 bytes
-        classes = torch.arange(self.spec.widest + spare, device=before.device)
+        zeros = spare(self.spec.widest, before)
+        classes = torch.arange(self.spec.widest + zeros, device=before.device)
         hot = (before.unsqueeze(-1) == classes).to(dtype)
-        return _by_token(hot, F.pad(self.words[: before.shape[1]], (0, 0, 0, spare)))
+        return _by_token(hot, F.pad(self.words[: before.shape[1]], (0, 0, 0, zeros)))
 
 
 def _by_token(x: Tensor, weight: Tensor) -> Tensor:

@@ -18,6 +18,9 @@ Norm = Literal["post", "pre"]
 Activation = Literal["relu", "gelu"]
 Kernel = Literal["sdpa", "plain"]
 
+_SHORT = 32
+"""Steps up to which flash kernels waste their tiles even where heads are wide."""
+
 
 class Cache(NamedTuple):
     """Projected keys and values, of fixed size, so that a CUDA graph can hold it. Steps are written in place:
@@ -106,21 +109,19 @@ class Block(nn.Module):
         self, x: Tensor, rate: float, memory: tuple[Tensor, Tensor] | None, position: Tensor | None
     ) -> Tensor:
         projected = self.project(x)
-        longest = x.shape[1] if memory is None else memory[0].shape[2]
-        if TRITON and not rate and kernels.fit(projected, self.heads, longest):
-            if memory is None and self.kernel == "plain":
-                return self.out(kernels.short_attention(projected, self.heads))
-            if memory is not None and position is not None:
-                return self.out(kernels.step_attention(projected, *memory, position, self.heads))
+        longest = x.shape[1] if position is None or memory is None else memory[0].shape[2]
+        quick = TRITON and not rate and kernels.fit(projected, self.heads, longest)
+        if quick and memory is not None and position is not None:
+            return self.out(kernels.step_attention(projected, *memory, position, self.heads))
         q, k, v = projected.unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)  # (B, heads, T, d)
-        if memory is None:
-            mixed = attend(q, k, v, rate, self.kernel)
-        elif position is None:
-            for kept, new in zip(memory, (k, v)):
-                kept[:, :, : x.shape[1]] = new
-            mixed = attend(q, k, v, rate, self.kernel)
-        else:
+        if memory is not None and position is not None:
             for kept, new in zip(memory, (k, v)):
                 kept.index_copy_(2, position, new.to(kept.dtype))
             mixed = look_back(q, *memory, position, rate)
-        return self.out(mixed.transpose(1, 2).flatten(-2))
+            return self.out(mixed.transpose(1, 2).flatten(-2))
+        if memory is not None:
+            for kept, new in zip(memory, (k, v)):
+                kept[:, :, : x.shape[1]] = new
+        if quick and (self.kernel == "plain" or longest <= _SHORT):
+            return self.out(kernels.short_attention(projected, self.heads))
+        return self.out(attend(q, k, v, rate, self.kernel).transpose(1, 2).flatten(-2))
