@@ -38,6 +38,15 @@ def test_two_hot_holds_the_ends():
     assert coder.encode(torch.tensor([1e9, -1e9])).argmax(-1).tolist() == [10, 0]
 
 
+def test_linear_bins_learn_the_mean_where_symlog_ones_do_not():
+    """Returns of -500 and +100, equally often: their mean is -200."""
+    seen = torch.tensor([-500.0, 100.0])
+    linear, symlogged = TwoHot(255, -1000, 1000, linear=True), TwoHot()
+    learned = [coder.decode(coder.encode(seen).mean(0).log()) for coder in (linear, symlogged)]
+    assert learned[0] == pytest.approx(-200, abs=1) and learned[1] > -50
+    assert linear.decode(linear.encode(torch.tensor(37.0)).log()) == pytest.approx(37, abs=0.1)
+
+
 def test_two_hot_cross_entropy_is_least_at_the_target():
     coder = TwoHot()
     right, wrong = (

@@ -60,26 +60,26 @@ def symexp(x: Tensor) -> Tensor:
 
 
 class TwoHot(nn.Module):
-    """Symlog two-hot: a number as weights on the two nearest of evenly spaced bins (in symlog space)."""
+    """A number as weights on the two nearest of evenly spaced bins, evenly in symlog space (the paper's) or
+    in the number's own. Only the latter gives the mean of what it has seen: symexp of a mean symlog pulls
+    values of both signs towards 0."""
 
-    def __init__(self, bins: int = 255, low: float = -20.0, high: float = 20.0):
+    def __init__(self, bins: int = 255, low: float = -20.0, high: float = 20.0, linear: bool = False):
         super().__init__()
-        self.bins, self.low, self.high = bins, low, high
+        self.bins, self.low, self.high, self.linear = bins, low, high, linear
         self.register_buffer("centres", torch.linspace(low, high, bins), persistent=False)
         self.centres: Tensor
 
     def encode(self, x: Tensor) -> Tensor:
         """(...) -> (..., bins); values beyond the ends go to the end bin."""
-        place = (
-            (symlog(x.float()).clamp(self.low, self.high) - self.low)
-            * (self.bins - 1)
-            / (self.high - self.low)
-        )
+        x = x.float() if self.linear else symlog(x.float())
+        place = (x.clamp(self.low, self.high) - self.low) * (self.bins - 1) / (self.high - self.low)
         return (1 - (place.unsqueeze(-1) - torch.arange(self.bins, device=x.device)).abs()).clamp_min(0)
 
     def decode(self, logits: Tensor) -> Tensor:
-        """(..., bins) logits -> (...): symexp of the expected bin."""
-        return symexp((logits.float().softmax(-1) * self.centres).sum(-1))
+        """(..., bins) logits -> (...): the expected bin (its symexp)."""
+        mean = (logits.float().softmax(-1) * self.centres).sum(-1)
+        return mean if self.linear else symexp(mean)
 
     def cross_entropy(self, logits: Tensor, target: Tensor) -> Tensor:
         """Cross-entropy of the prediction against the two-hot of `target` (...)."""

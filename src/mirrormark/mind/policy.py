@@ -47,8 +47,11 @@ class ValueConfig:
     """Hidden units (paper, Table II)."""
     bins: int = 255
     """Classes of the symlog two-hot (paper, Table II)."""
+    linear: bool = False
+    """Bins are even in nats, not in symlog (ours; swift: on): centred returns have both signs, and symlog
+    bins are biased there."""
     reach: float = 20.0
-    """Bins span ± this in symlog space (not given; DreamerV3)."""
+    """Bins span ± this, in symlog space (not given; DreamerV3) or, linear, in nats."""
     ema_decay: float = 0.98
     """Decay of the slow copy (paper, Table III)."""
 
@@ -118,7 +121,7 @@ class Value(nn.Module):
         self.head = WideLinear(config.hidden, config.bins)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
-        self.two_hot = TwoHot(config.bins, -config.reach, config.reach)
+        self.two_hot = TwoHot(config.bins, -config.reach, config.reach, config.linear)
 
     def logits(self, latent: Tensor, hidden: Tensor) -> Tensor:
         """(..., bins), fp32."""
