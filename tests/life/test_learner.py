@@ -190,14 +190,15 @@ def test_zero_batches_are_refused(field):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("preset", [symbolic(), joint()], ids=["tokens", "joint"])
-def test_the_captured_step_equals_the_eager_step(preset):
+def test_the_captured_step_equals_the_eager_step(preset, overlap):
     """Same weights, same random numbers: the graph's replay does what the eager step does."""
     from mirrormark.life.live import Life
 
     after = []
     for capture in (True, False):
-        learner = replace(preset.life.learner, capture=capture, compile=False)
+        learner = replace(preset.life.learner, capture=capture, compile=False, overlap=overlap)
         life = Life(preset.world, preset.mind, replace(preset.life, learner=learner), 0, "cuda")
         life.memory.extend(life.gather(lap()))
         torch.manual_seed(1)

@@ -16,6 +16,11 @@ def latent_of(mind: Mind, observation: Observation) -> Tensor:
     return mind.encode(observation).latent
 
 
+def cost_of(mind: Mind, latent: Tensor) -> Tensor:
+    """G of each latent, (..., K) -> (...)."""
+    return mind.expected_free_energy(latent)
+
+
 def token_objective(mind: Mind, latent: Tensor, action: Tensor) -> tuple[Objective, Tensor]:
     """E9 on stored latents (point masses), and each sequence's worst-predicted frame, (B,) nats, for
     curiosity."""
