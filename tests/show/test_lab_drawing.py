@@ -17,6 +17,7 @@ from mirrormark.show.lab.glass import TEXELS, LookingGlass, in_front
 from mirrormark.show.lab.shapes import instances_of, unit_meshes
 from mirrormark.show.lab.thoughts import Thinker, expect, reconstruct
 
+SPHERES = ("bead", "ball", "globe")
 VIEWER = np.array([-0.42, -0.22, 0.40])
 
 
@@ -41,10 +42,11 @@ def test_instances_lie_where_mujoco_has_the_geoms(body: str):
     data.qpos[:] = session.world.seen.qpos[0]
     mujoco.mj_kinematics(model, data)
     parts = instances_of(model)
-    scale = np.concatenate([parts[mesh].scale for mesh in ("ball", "bead")])
+    scale = np.concatenate([parts[mesh].scale for mesh in SPHERES if mesh in parts])
     placed = [
         parts[mesh].placed(session.world.worlds.xpos[0], session.world.worlds.xmat[0])
-        for mesh in ("ball", "bead")
+        for mesh in SPHERES
+        if mesh in parts
     ]
     pos, quat = (np.concatenate(part) for part in zip(*placed))
     drawn = [g for g in range(model.ngeom) if model.geom_type[g] == mujoco.mjtGeom.mjGEOM_ELLIPSOID]

@@ -9,9 +9,12 @@ import torch
 
 from mirrormark.show.lab.session import CONTROL_STEP_S, Session
 
+CATCH_UP_S = 0.25
+"""A delay up to this is made up for; after a longer one life is slower, not hasty."""
+
 
 class Pace(threading.Thread):
-    """Steps the session until `close`. A step that is late is not made up for: life slows down instead."""
+    """Steps the session until `close`, at its speed on average as long as the machine can."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(daemon=True, name="life")
@@ -55,5 +58,5 @@ class Pace(threading.Thread):
                 continue
             now = time.perf_counter()
             self._lately.append(now)
-            due = max(due + CONTROL_STEP_S / self.speed, now)
+            due = max(due + CONTROL_STEP_S / self.speed, now - CATCH_UP_S)
             time.sleep(max(0.0, due - time.perf_counter()))

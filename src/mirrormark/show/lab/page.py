@@ -12,6 +12,7 @@ from pathlib import Path
 import numba
 import viser
 
+from mirrormark.show.lab.guard import own_pages_only
 from mirrormark.show.lab.pace import Pace
 from mirrormark.show.lab.panel import ANEW, PAUSE, RECORD, STEP, Panel
 from mirrormark.show.lab.session import Answer, Session
@@ -27,7 +28,8 @@ class Page:
 
     def __init__(self, session: Session, out: Path, host: str = "localhost", port: int = 8080) -> None:
         self.session, self._out = session, out
-        with contextlib.redirect_stdout(io.StringIO()):  # the command says where the lab is
+        # The command says where the lab is; viser need not.
+        with contextlib.redirect_stdout(io.StringIO()), own_pages_only(host):
             self.server = viser.ViserServer(host=host, port=port, label="mirrormark lab", verbose=False)
         # A tab may close while its reflection is being drawn: nothing to warn of.
         warnings.filterwarnings("ignore", message="Queued a .* on a closed connection", module="viser")
@@ -139,7 +141,7 @@ class Page:
         if self.panel.controls.body.value != self.session.body:
             self.session.set_body(self.panel.controls.body.value)
             self.panel.follow_session()
-            self._say(Answer(True, f"The {self.session.body}, with a mind that is {self.session.mind_name}."))
+            self._say(Answer(True, f"The {self.session.body}; its mind: {self.session.mind_name}."))
 
     def _change_mind(self) -> None:
         if self.panel.controls.mind.value != self.session.mind_name:

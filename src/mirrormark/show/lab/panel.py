@@ -12,6 +12,7 @@ import viser
 import viser.uplot
 
 from mirrormark.show import style
+from mirrormark.show.lab.minds import UNTRAINED
 from mirrormark.show.lab.pace import Pace
 from mirrormark.show.lab.session import CONTROL_STEP_S, MOVERS, Answer, Look, Session
 from mirrormark.world import bodies
@@ -169,7 +170,7 @@ class Panel:
         last = f" (the last after {counts.last_s:.1f} s, {counts.last_hand})" if counts.by_itself else ""
         ablation = session.subject.setup.ablation
         rows = {
-            "mind": html.escape(session.mind_name + (f" · {ablation}" if ablation else "")),
+            "mind": html.escape(_about_mind(session) + (f" · {ablation}" if ablation else "")),
             "mark": mark,
             "taken off": f"<b>{counts.by_itself}</b> by itself{last}, {counts.by_person} by you",
             "time": f"{look.t_s:.1f} s · {self._rate(pace)}",
@@ -177,6 +178,15 @@ class Panel:
         left = f"color:{style.QUIET};padding-right:1em;white-space:nowrap;vertical-align:top"
         cells = "".join(f"<tr><td style='{left}'>{k}</td><td>{v}</td></tr>" for k, v in rows.items())
         return f"<table id='state' style='font-size:0.8em;line-height:1.45;margin:0 0.8em'>{cells}</table>"
+
+
+def _about_mind(session: Session) -> str:
+    """Its name; of an untrained one also what that means, and whether there is another."""
+    if session.mind_name != UNTRAINED:
+        return session.mind_name
+    alone = session.minds.names(session.body) == (UNTRAINED,)
+    missing = f": no trained mind is shipped for the {session.body}" if alone else ""
+    return f"{UNTRAINED}, it has learned nothing{missing}"
 
 
 def _figure(name: str, picture: np.ndarray | None) -> str:

@@ -1,5 +1,6 @@
 """The MuJoCo model as instances of a few unit meshes, so that a whole body moves with one message each."""
 
+import math
 from typing import Any, NamedTuple
 
 import mujoco
@@ -12,8 +13,9 @@ from mirrormark.world.eye_rays import BOX, CAPSULE, CYLINDER, SPHERE
 
 Floats = NDArray[np.float64]
 
-_BEAD_M = 0.022
-"""Up to this radius a ball is drawn coarse."""
+_BALLS = {"bead": 0.022, "ball": 0.06, "globe": math.inf}
+"""Up to which radius a sphere is which mesh: software that draws for a machine without a GPU counts
+triangles."""
 
 
 class Mesh(NamedTuple):
@@ -40,15 +42,14 @@ class Instances(NamedTuple):
 
 
 def unit_meshes() -> dict[str, Mesh]:
-    """Radius or half side 1; a bead is a coarse ball, a rod an open tube, a drum has lids."""
-    ball, bead = (trimesh.creation.icosphere(subdivisions=fineness) for fineness in (4, 2))
+    """Radius or half side 1; beads, balls and globes are spheres, each finer than the one before; a rod is an
+    open tube, a drum has lids."""
+    spheres = {name: trimesh.creation.icosphere(subdivisions=2 + k) for k, name in enumerate(_BALLS)}
     box = trimesh.creation.box((2.0, 2.0, 2.0))
     # Every face of the box with corners of its own: shared ones would be shaded round.
     block = Mesh(box.vertices[box.faces].reshape(-1, 3), np.arange(36).reshape(12, 3))
     tube, lid = _tube(32), _lid(32)
-    return {
-        "ball": _typed(Mesh(ball.vertices, ball.faces)),
-        "bead": _typed(Mesh(bead.vertices, bead.faces)),
+    return {name: _typed(Mesh(ball.vertices, ball.faces)) for name, ball in spheres.items()} | {
         "block": _typed(block),
         "rod": _typed(tube),
         "drum": _typed(_joined(tube, lid, Mesh(lid.vertices * (1, 1, -1), lid.faces[:, ::-1]))),
@@ -58,7 +59,7 @@ def unit_meshes() -> dict[str, Mesh]:
 def instances_of(model: mujoco.MjModel) -> dict[str, Instances]:
     """The drawn geoms of the body (not of the room, the mirror or the marks) by unit mesh."""
     geoms = geoms_of(model, 0)
-    parts: dict[str, list[tuple]] = {"ball": [], "bead": [], "block": [], "rod": [], "drum": []}
+    parts: dict[str, list[tuple]] = {name: [] for name in (*_BALLS, "block", "rod", "drum")}
     for g in range(len(geoms.id)):
         if geoms.body[g] > 0:
             for mesh, offset, scale in _pieces(geoms, g):
@@ -93,8 +94,7 @@ def _pieces(geoms: Geoms, g: int) -> list[tuple[str, tuple[float, float, float],
 
 
 def _ball(radius_m: float) -> str:
-    """Small ones are coarse: software that draws for a machine without a GPU counts triangles."""
-    return "ball" if radius_m > _BEAD_M else "bead"
+    return next(name for name, largest_m in _BALLS.items() if radius_m <= largest_m)
 
 
 def quat_of(mat: Floats) -> Floats:

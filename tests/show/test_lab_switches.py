@@ -1,0 +1,203 @@
+"""Every switch of the lab's page, turned in a real browser; and who may not turn them."""
+
+import contextlib
+import http.client
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from lab_tabs import (
+    GREEN,
+    await_script,
+    choose,
+    chromium,
+    in_mirror,
+    open_lab,
+    open_tab,
+    set_number,
+    stick,
+    take_off,
+    wait_for,
+    wait_for_text,
+)
+
+from mirrormark.exam import subjects
+from mirrormark.life.weights import describe, save_snapshot
+from mirrormark.show.lab.minds import UNTRAINED, Minds
+from mirrormark.show.lab.session import POLICY, Session
+
+GROWN = "snapshots@step-1"
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator:
+    folder = tmp_path_factory.mktemp("lab")
+    subject = subjects.untrained("smoke")
+    about = describe(subject.mind, subject.setup, seed=3)
+    grown = save_snapshot(folder / "snapshots", "step-1", subject.mind, about)
+    minds = Minds([grown], preset="smoke", shipped=lambda body: None)
+    with open_lab(Session(minds, "infant"), folder) as page:
+        yield page
+
+
+@pytest.fixture(scope="module")
+def complaints() -> list[str]:
+    return []
+
+
+@pytest.fixture(scope="module")
+def tab(lab, complaints: list[str]) -> Iterator:
+    with chromium() as browser:
+        yield open_tab(browser, lab, 1280, 1000, complaints)
+
+
+@pytest.fixture(autouse=True)
+def _no_complaints(complaints: list[str]) -> Iterator:
+    yield
+    assert not complaints
+
+
+def is_now(lab, body: str, mind: str) -> bool:
+    """Asked while nothing is being exchanged."""
+    with lab.session.lock:
+        return (lab.session.body, lab.session.mind_name) == (body, mind)
+
+
+def one_step(lab, tab, times: int = 1) -> None:
+    for _ in range(times):
+        before = lab.session.t_s
+        tab.get_by_role("button", name="One step").click()
+        wait_for(lambda before=before: lab.session.t_s > before, "no step was made")
+
+
+def test_body_and_mind(lab, tab):
+    session = lab.session
+    assert session.mind_name == GROWN
+    choose(tab, "Mind", UNTRAINED)
+    wait_for(lambda: session.mind_name == UNTRAINED, "the mind was not exchanged")
+    wait_for_text(tab, "#state", "it has learned nothing")
+    choose(tab, "Mind", GROWN)
+    wait_for(lambda: session.mind_name == GROWN, "the mind was not exchanged back")
+    choose(tab, "Body", "arm")
+    wait_for(lambda: session.body == "arm", "the body was not exchanged")
+    wait_for_text(tab, "#state", "no trained mind is shipped for the arm")
+    one_step(lab, tab)
+    choose(tab, "Body", "infant")
+    wait_for(lambda: is_now(lab, "infant", GROWN), "the infant did not come back")
+
+
+def test_a_covered_mirror_hides_the_mark(lab, tab):
+    stick(lab, tab)
+    choose(tab, "Mirror", "covered")
+    await_script(tab, f"({GREEN})() === 0")
+    wait_for_text(tab, "#state", "cannot see it")
+    choose(tab, "Mirror", "present")
+    await_script(tab, f"({GREEN})() > 0")
+    take_off(lab, tab)
+
+
+def test_a_delayed_mirror_shows_the_mark_later(lab, tab):
+    choose(tab, "Mirror", "delayed")
+    wait_for(lambda: lab.session.world.mirror.kind == "delayed", "the mirror is not delayed")
+    set_number(tab, "Delay (s)", 0.1)
+    wait_for(lambda: lab.session.world.mirror.delay_control_steps == 2, "the delay was not set")
+    one_step(lab, tab, 3)  # before its first frame there is no past to show
+    tab.mouse.click(*in_mirror(lab, tab, np.array([0.06, 0.02, 0.045])))
+    wait_for_text(tab, "#said", "the mirror will show it in 0.1 s")
+    assert tab.evaluate(GREEN) == 0
+    one_step(lab, tab, 2)
+    await_script(tab, f"({GREEN})() > 0")
+    take_off(lab, tab)
+    choose(tab, "Mirror", "present")
+
+
+@pytest.mark.parametrize(
+    ("label", "value", "field", "expected"),
+    [
+        ("Distance (m)", 0.25, "distance_m", 0.25),
+        ("Turn (°)", 10, "yaw_rad", np.radians(10)),
+        ("Tilt (°)", -10, "pitch_rad", np.radians(-10)),
+    ],
+)
+def test_the_mirror_is_moved(lab, tab, label: str, value: float, field: str, expected: float):
+    before = getattr(lab.session.world.mirror, field)
+    eye = tab.locator("#eye").get_attribute("src")
+    set_number(tab, label, value)
+    wait_for(
+        lambda: getattr(lab.session.world.mirror, field) == pytest.approx(expected), f"{label} was not set"
+    )
+    await_script(tab, f"document.querySelector('#eye').src !== {eye!r}")
+    set_number(tab, label, round(float(np.degrees(before)) if "rad" in field else before, 3))
+    wait_for(lambda: getattr(lab.session.world.mirror, field) == pytest.approx(before), f"{label} stayed")
+
+
+def test_who_moves_it(lab, tab):
+    choose(tab, "Moved by", "held everyday movement")
+    wait_for(lambda: lab.session.mover == "held everyday movement", "everyday movement does not move it")
+    choose(tab, "Moved by", POLICY)
+    wait_for(lambda: lab.session.mover == POLICY, "the policy does not move it")
+
+
+def test_time_stands_still_goes_a_step_and_goes_faster(lab, tab):
+    assert lab.pace.paused
+    before = lab.session.t_s
+    one_step(lab, tab)
+    assert lab.session.t_s == pytest.approx(before + 0.05)
+    set_number(tab, "Speed (×)", 2.5)
+    wait_for(lambda: lab.pace.speed == 2.5, "the speed was not set")
+    tab.get_by_role("button", name="Pause / go on").click()
+    wait_for(lambda: lab.session.t_s > before + 0.3, "life did not go on")
+    tab.get_by_role("button", name="Pause / go on").click()
+    wait_for(lambda: lab.pace.paused, "life did not pause")
+    set_number(tab, "Speed (×)", 1)
+
+
+def test_a_seed_and_a_new_start(lab, tab):
+    set_number(tab, "Seed", 7)
+    tab.get_by_role("button", name="Start anew").click()
+    wait_for(lambda: lab.session.seed == 7 and lab.session.t_s == 0, "no new start")
+    wait_for_text(tab, "#said", "A new posture, of seed 7")
+    posture = lab.session.world.worlds.xpos.copy()
+    tab.get_by_role("button", name="Start anew").click()
+    wait_for_text(tab, "#said", "A new posture, of seed 8")
+    set_number(tab, "Seed", 7)
+    tab.get_by_role("button", name="Start anew").click()
+    wait_for_text(tab, "#said", "A new posture, of seed 7")
+    assert np.array_equal(lab.session.world.worlds.xpos, posture)
+
+
+def test_a_mark_at_the_back_of_the_head_is_said_to_be_unseen(lab, tab):
+    """From the first view the back of its head is in front."""
+    x, y = in_mirror(lab, tab, np.array([-0.09, 0.0, 0.03]), mirrored=False)
+    tab.mouse.click(x, y)
+    wait_for(lambda: lab.session.world.mark_on, "the click stuck no mark")
+    wait_for_text(tab, "#said", "the eye cannot see it")
+    wait_for_text(tab, "#state", "its eye cannot see it")
+    assert lab.session.world.mark_px == 0 and tab.evaluate(GREEN) == 0
+    take_off(lab, tab)
+
+
+def test_a_click_beside_the_body_says_so(lab, tab):
+    tab.mouse.click(40, 900)
+    wait_for_text(tab, "#said", "Nothing there")
+    assert not lab.session.world.mark_on
+
+
+@pytest.mark.parametrize(("origin", "allowed"), [(None, True), ("own", True), ("http://evil.example", False)])
+def test_only_its_own_pages_may_talk_to_the_lab(lab, origin: str | None, allowed: bool):
+    from websockets.exceptions import InvalidStatus
+    from websockets.sync.client import connect
+
+    address = f"localhost:{lab.port}"
+    origin = f"http://{address}" if origin == "own" else origin
+    expected = contextlib.nullcontext() if allowed else pytest.raises(InvalidStatus, match="403")
+    with expected:
+        connect(f"ws://{address}", origin=origin, open_timeout=20).close()
+
+
+@pytest.mark.parametrize(("host", "status"), [("localhost", 200), ("127.0.0.1", 200), ("evil.example", 403)])
+def test_a_website_whose_name_leads_here_gets_no_page(lab, host: str, status: int):
+    asking = http.client.HTTPConnection("localhost", lab.port, timeout=20)
+    asking.request("GET", "/", headers={"Host": f"{host}:{lab.port}"})
+    assert asking.getresponse().status == status
+    asking.close()
