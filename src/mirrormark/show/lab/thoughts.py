@@ -41,11 +41,17 @@ def reconstruct(mind: Mind, latent: Tensor) -> Picture | None:
 
 @torch.no_grad()
 def expect(mind: Mind, observation: dict) -> Picture | None:
-    """What the self-prior expects to see in this posture: vision is drawn anew, the other senses are kept."""
+    """What the self-prior expects to see in this posture and room: the rest of vision is drawn anew."""
     if "vision" not in mind.codec.senses:
         return None
-    known = set(mind.codec.senses) - {"vision"}
-    return reconstruct(mind, complete_senses(mind, to_tensors(observation, mind.device), known))
+    place = mind.codec.tokens.get("vision")
+    if place is None:  # a mixed code
+        known = set(mind.codec.senses) - {"vision"}
+        return reconstruct(mind, complete_senses(mind, to_tensors(observation, mind.device), known))
+    latent = encode(mind, observation, sample=False)
+    kept = torch.ones(mind.spec.K, dtype=torch.bool, device=latent.device)
+    kept[place.start + mind.codec.config.scene_tokens : place.stop] = False
+    return reconstruct(mind, mind.self_prior.complete(latent, kept))
 
 
 class Thinker(threading.Thread):
