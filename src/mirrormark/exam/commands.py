@@ -37,7 +37,8 @@ def exam(
     """Sit the mirror-mark exam with all its controls; an interrupted exam goes on where it stopped.
 
     Args:
-        checkpoints: Run folders, checkpoints or snapshots: one for each training seed.
+        checkpoints: Run folders, checkpoints or snapshots, one for each training seed; or a body's name
+            (infant, arm): the mind that is shipped for it.
         out: Folder for tables and results.
         preset: Without checkpoints: examine a new, untrained mind of this preset.
         body: With --preset: which body.
@@ -46,7 +47,7 @@ def exam(
         first_exam_seed: Number of the first world; weights are chosen on 1000 and above, reported on 0.
         mode: Draw actions from the policy, or take its mean.
         only: Conditions to run; none: all.
-        device: Where the mind runs.
+        device: Where mind and eye run.
     """
     console = Console()
     settings = Settings(runs, first_exam_seed, chance_runs, mode, only or conditions.names())

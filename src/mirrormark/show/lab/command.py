@@ -20,7 +20,8 @@ def lab(
     """Meet the infant in the browser: stick a mark on it, move its mirror, see what it sees.
 
     Args:
-        checkpoints: Run folders, checkpoints or snapshots to choose from; the untrained mind is always there.
+        checkpoints: Run folders, checkpoints or snapshots to choose from; shipped and untrained minds are
+            always there.
         body: The body to begin with (default: that of the first mind, else the infant).
         preset: Sizes of the untrained mind.
         seed: Of the first posture.

@@ -1,0 +1,27 @@
+"""The exam with mind and eye on a GPU."""
+
+import numpy as np
+import pytest
+
+from mirrormark.exam import commands, subjects, tables
+from mirrormark.exam.conditions import EXAM
+from mirrormark.exam.sitting import Settings
+
+pytestmark = pytest.mark.gpu
+
+
+def test_an_exam_on_the_gpu_has_all_its_numbers_and_repeats_itself(tmp_path):
+    subject = subjects.untrained("smoke", device="cuda")
+    settings = Settings(
+        runs=3, chance_runs=2, conditions=(EXAM, "absent", "delayed-0.5s", "untrained", "iid")
+    )
+    for name in ("first", "second"):
+        found = commands.examine([subject], tmp_path / name, settings)
+    assert found["conditions"][EXAM]["n"] == 3 and found["probes"]["frames"] > 20
+    steps = tables.read(tmp_path / "first" / "steps.parquet", tables.STEPS)
+    seen = steps[steps["condition"] == EXAM]
+    assert np.isfinite(seen[["expected_free_energy_nats", "mark_px", "distance_m"]].to_numpy()).all()
+    with np.load(tmp_path / "first" / "parts" / subject.name / "recording.npz") as kept:
+        assert kept["sense/vision"].shape[1:] == (100, 64, 64, 3) and kept["sense/vision"].std() > 10
+    first, second = ((tmp_path / name / "results.json").read_bytes() for name in ("first", "second"))
+    assert first == second
