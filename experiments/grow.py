@@ -14,11 +14,11 @@ from dataclasses import fields, is_dataclass, replace
 
 import torch
 
+from mirrormark.life.commands import shared_codec
 from mirrormark.life.held_out import hold_out
 from mirrormark.life.indicators import behave, indicators
 from mirrormark.life.live import Life
 from mirrormark.life.rollout import encode
-from mirrormark.life.weights import load_weights
 from mirrormark.presets import PRESETS
 
 
@@ -57,9 +57,9 @@ def details(mind, pairs) -> dict[str, float]:
 
 def borrowed(preset):
     """The preset with the codec that life.codec_from names, as `mirrormark train` takes it over."""
-    if not preset.life.codec_from:
+    codec = shared_codec(preset.life.codec_from, preset.world.body)
+    if codec is None:
         return preset, None
-    codec = load_weights(preset.life.codec_from).mind.codec
     schedule = replace(preset.life.schedule, codec_laps=0)
     life, mind = replace(preset.life, schedule=schedule), replace(preset.mind, codec=codec.config)
     return replace(preset, life=life, mind=mind), codec

@@ -130,16 +130,17 @@ IDEAL = Preset(
     ),
 )
 
-# Pixels on a CPU: swift with narrow nets and small batches; shows falling loss, not a reaching infant.
+# Pixels on a CPU: swift with narrow nets, small batches and, for the infant, a codec that has already learned
+# to see; shows falling loss, not a reaching infant.
 LAPTOP = replace(
     SWIFT,
     mind=MINDS["laptop"],
     life=replace(
         SWIFT.life,
         schedule=ScheduleConfig(
-            episodes=640,
+            episodes=480,
             episodes_per_lap=32,
-            steps_per_lap=20,
+            steps_per_lap=30,
             world_from_episode=0,
             self_prior_from_episode=0,
             policy_from_episode=128,
@@ -162,6 +163,7 @@ LAPTOP = replace(
         ),
         indicators=IndicatorConfig(everyday_episodes=32, pairs=128, policy_episodes=16),
         pool_episodes=128,
+        codec_from="shipped",
     ),
 )
 

@@ -19,7 +19,8 @@ from mirrormark.life.records import Records
 from mirrormark.life.run import Run, RunError, list_runs, to_json
 from mirrormark.life.schedule import Lap
 from mirrormark.life.setup import WorldSetup
-from mirrormark.life.weights import load_weights
+from mirrormark.life.weights import load_weights, shipped
+from mirrormark.mind.codec import Codec
 from mirrormark.mind.mind import MindConfig
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -37,6 +38,19 @@ def choose_device(device: Device) -> torch.device:
     return torch.device("cuda" if there and device != "cpu" else "cpu")
 
 
+def shared_codec(source: str | None, body: str) -> Codec | None:
+    """The codec that life.codec_from names; None: the life learns its own."""
+    if source is None:
+        return None
+    if source == "shipped":
+        place = shipped(f"{body}-codec")
+        if place is None:
+            print(f"No trained codec is shipped for the {body}: this life learns its own.")
+            return None
+        return load_weights(place).mind.codec
+    return load_weights(source).mind.codec
+
+
 def train(
     name: str,
     world: WorldSetup,
@@ -52,9 +66,8 @@ def train(
     if seed < 0:
         raise ValueError(f"--seed is {seed}: give a whole number of 0 or more.")
     place = choose_device(device)
-    codec = None
-    if config.codec_from:
-        codec = load_weights(config.codec_from).mind.codec
+    codec = shared_codec(config.codec_from, world.body)
+    if codec is not None:
         mind = replace(mind, codec=codec.config)
         config = replace(config, schedule=replace(config.schedule, codec_laps=0))
     asked = {"preset": name, "body": world.body, "seed": seed, "ablation": world.ablation}

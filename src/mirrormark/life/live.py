@@ -38,8 +38,8 @@ class LifeConfig:
     pool_episodes: int = 1024
     """Everyday episodes in the pool from which a codec phase draws single frames (ours)."""
     codec_from: str | None = None
-    """A run, checkpoint or snapshot whose codec is taken over, frozen; its own phase is then left out (ours;
-    tokens only)."""
+    """A run, checkpoint or snapshot whose codec is taken over, frozen; its own phase is then left out.
+    shipped: the one that comes with the package for this body, where there is one (ours; tokens only)."""
     marked_share: float = 0.5
     """Share of marked episodes in life (paper Table III)."""
 

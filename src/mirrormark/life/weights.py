@@ -18,7 +18,8 @@ from mirrormark.world import bodies
 _LEFT_OUT = ("value.", "ema.", "return_range.")
 """What only learning needs: snapshots go without it."""
 SHIPPED = Path(__file__).parents[1] / "weights"
-"""Minds that come with the package: one snapshot folder for each body that has one, named after it."""
+"""What comes with the package: BODY, a trained mind; BODY-codec, a trained codec in a mind that has learned
+nothing else. Snapshot folders, for bodies that have one."""
 
 
 class Loaded(NamedTuple):
@@ -55,9 +56,9 @@ def save_snapshot(folder: Path, name: str, mind: Mind, about: dict[str, Any]) ->
     return checkpoint.save(folder, name, {"about": about, "weights": half}, keep=10**9)
 
 
-def shipped(body: str) -> Path | None:
-    """The snapshot that comes with the package for a body; None: no trained mind is shipped for it."""
-    place = SHIPPED / body
+def shipped(name: str) -> Path | None:
+    """The snapshot of that name that comes with the package; None: there is none."""
+    place = SHIPPED / name
     return place if (place / "manifest.json").is_file() else None
 
 

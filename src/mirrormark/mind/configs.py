@@ -63,23 +63,19 @@ SWIFT = MindConfig(
     losses=LossConfig(quiet=0.4),  # the rate term of point-mass tokens; .3 left 8% of them talking
 )
 
-# For one or two CPU cores: the same kinds of parts, narrow.
-LAPTOP = replace(
-    SWIFT,
-    codec=replace(SWIFT.codec, channels=16, posture_width=256),
-    dynamics=replace(SWIFT.dynamics, width=192, layers=3, heads=6, ffn=576),
-    self_prior=replace(SWIFT.self_prior, width=96, layers=3, heads=6, ffn=288),
-    value=ValueConfig(hidden=128),
-)
-
 # Ideal tokens: no pixels, so that everything behind the codec can be studied on one core.
 IDEAL = replace(
     SWIFT,
     codec=CodecConfig(kind="symbolic", bins=64),
-    dynamics=replace(SWIFT.dynamics, width=192, layers=3, heads=6, ffn=576),
-    self_prior=replace(SWIFT.self_prior, width=96, layers=3, heads=6, ffn=288),
-    value=ValueConfig(hidden=128),
+    dynamics=replace(SWIFT.dynamics, width=128, layers=2, heads=4, ffn=256),
+    self_prior=replace(SWIFT.self_prior, width=64, layers=2, heads=4, ffn=128),
+    policy=replace(SWIFT.policy, hidden=64),
+    value=replace(SWIFT.value, hidden=64),
+    imagination=replace(SWIFT.imagination, context=12),  # a touch of ten steps fits
 )
+
+# Pixels on one or two CPU cores: a narrow codec (or the shipped one), and behind it nets as for ideal tokens.
+LAPTOP = replace(IDEAL, codec=replace(SWIFT.codec, channels=16, posture_width=256))
 
 # The whole street in seconds; it learns nothing worth looking at.
 SMOKE = replace(

@@ -1,0 +1,40 @@
+"""The codec that comes with the package, and who takes it."""
+
+import pytest
+
+from mirrormark.life.commands import shared_codec
+from mirrormark.life.held_out import IndicatorConfig, hold_out
+from mirrormark.life.indicators import mark_recovery
+from mirrormark.life.live import Life
+from mirrormark.life.setup import WorldSetup, build_mind
+from mirrormark.life.weights import load_weights, shipped
+from mirrormark.presets import PRESETS
+
+
+def test_the_shipped_codec_sees_marks_and_an_untrained_one_does_not():
+    place = shipped("infant-codec")
+    assert place is not None
+    loaded = load_weights(place)
+    pairs = hold_out(loaded.world, IndicatorConfig(everyday_episodes=12, pairs=60), "cpu").pairs
+    assert len(pairs.mask) >= 40
+    assert mark_recovery(loaded.mind, pairs) > 0.65
+    # Plain grey is nearer to green than a face is: an untrained codec recovers more than nothing.
+    assert mark_recovery(build_mind(loaded.mind.config, loaded.world.worlds(1)), pairs) < 0.5
+    assert sum(file.stat().st_size for file in place.iterdir()) <= 12e6
+
+
+def test_a_body_without_a_shipped_codec_learns_its_own(capsys):
+    assert shared_codec(None, "infant") is None
+    codec = shared_codec("shipped", "infant")
+    assert codec is not None and codec.config.kind == PRESETS["swift"].mind.codec.kind
+    assert shared_codec("shipped", "arm") is None
+    assert "No trained codec is shipped for the arm" in capsys.readouterr().out
+
+
+def test_a_codec_of_other_senses_is_refused():
+    small = PRESETS["smoke"]
+    life = Life(WorldSetup(body="arm"), small.mind, small.life, 0, "cpu")
+    codec = shared_codec("shipped", "infant")
+    assert codec is not None
+    with pytest.raises(ValueError, match="of the same body"):
+        life.take_codec(codec)
