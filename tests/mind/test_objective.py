@@ -169,6 +169,19 @@ def test_large_returns_are_scaled_down_and_small_ones_are_not_scaled_up():
     assert losses[1.0] == pytest.approx(losses[0.1]) == pytest.approx(100 * losses[100.0], rel=1e-4)
 
 
+@pytest.mark.parametrize(("range_of", "spread"), [("returns", 1000.0), ("excess", 0.0)])
+def test_states_that_differ_for_good_do_not_shrink_what_an_action_adds(range_of, spread, monkeypatch):
+    """Half of the dreams are worth 1,000 nats more than the others, as the value knows."""
+    mind = tiny_mind(imagination=ImaginationConfig(horizon=5, context=4, range_of=range_of))
+    dreamed = mind.dream(random_latent(mind, 64, 4), torch.zeros(64, 3, ACTIONS))
+    worth = (torch.arange(64) % 2 * 1000.0)[:, None].expand(-1, 6)
+    monkeypatch.setattr(O, "lambda_return", lambda *_: worth[:, 1:])
+    monkeypatch.setattr(mind.value.two_hot, "decode", lambda logits: worth)
+    monkeypatch.setattr(mind.ema.value.two_hot, "decode", lambda logits: worth[:, 1:])
+    policy, _ = O.behaviour_objective(mind, dreamed)
+    assert float(policy.metrics["return_range"]) == pytest.approx(spread, abs=1)
+
+
 def test_centred_cost_keeps_values_near_zero():
     """D11: uncentred, the return is G/(1−γ)-like; centred, its mean is near zero."""
     returns = {}

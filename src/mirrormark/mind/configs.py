@@ -59,7 +59,10 @@ SWIFT = MindConfig(
         context=16,  # removal takes ten control steps of touch: the past must show them
         discount=0.97,  # learning.md: with .99 the policy removed less on ideal tokens
         centre_cost=True,  # D11
+        range_of="excess",  # a mark is worth hundreds of nats of return: by their range, actions look alike
+        entropy=1e-3,  # the same weight against what an action adds as 3e-4 had in run 4 (notebook)
     ),
+    value=ValueConfig(linear=True, reach=1500.0),  # centred returns have both signs
     losses=LossConfig(quiet=0.4),  # the rate term of point-mass tokens; .3 left 8% of them talking
 )
 
@@ -84,7 +87,7 @@ SMOKE = replace(
     dynamics=replace(SWIFT.dynamics, width=32, layers=1, heads=2, ffn=64),
     self_prior=replace(SWIFT.self_prior, width=16, layers=1, heads=2, ffn=32),
     policy=replace(SWIFT.policy, hidden=16),
-    value=ValueConfig(hidden=16, bins=63),
+    value=replace(SWIFT.value, hidden=16, bins=63),
     imagination=replace(SWIFT.imagination, context=4, horizon=4),
 )
 

@@ -45,6 +45,9 @@ class ImaginationConfig:
     """Of the dreamed latents (paper: 1)."""
     dropout: bool = False
     """Keep the sequence model's dropout on while imagining (D9; public code: on)."""
+    range_of: Literal["returns", "excess"] = "returns"
+    """S is the range of the returns (paper), or of what they exceed the value by (ours; swift): states that
+    differ for good, as marked and unmarked ones, then do not shrink what an action adds."""
     range_low: float = 0.05
     """Lower percentile of the return range S (paper, Table III)."""
     range_high: float = 0.95

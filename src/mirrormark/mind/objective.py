@@ -128,8 +128,9 @@ def behaviour_objective(mind: Mind, dreamed: Dream) -> tuple[Objective, Objectiv
         value = mind.value.two_hot.decode(value_logits)
         slow = mind.ema.value(hot[:, :-1], dreamed.hidden[:, :-1])
         returns = lambda_return(centred, value, c.discount, c.lambda_)
-        spread = mind.return_range.update(returns)
-        excess = (returns - value[:, :-1]) / spread.clamp_min(1.0)
+        excess = returns - value[:, :-1]
+        spread = mind.return_range.update(returns if c.range_of == "returns" else excess)
+        excess = excess / spread.clamp_min(1.0)
     acted = mind.policy(hot[:, :-1], dreamed.hidden[:, :-1])
     log_prob, entropy = acted.log_prob(dreamed.action), acted.entropy()
     policy = L.policy_loss(log_prob, entropy, excess, c.entropy)
