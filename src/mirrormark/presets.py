@@ -66,7 +66,7 @@ _SWIFT_LEARNER = LearnerConfig(
 SWIFT = Preset(
     world=WorldSetup(
         # Held torques keep the hands near the body and double chance removal (learning.md). Goal babbling
-        # makes reaching postures less strange, but arms out of sight the most familiar view (notebook, run 7).
+        # makes reaching less strange, but arms out of sight the most familiar view (notebook, run 7).
         movement=MovementConfig(kind="held"),
         mirrorless_share=0.1,  # else a room without its mirror is a shock (notebook, run 5)
     ),
