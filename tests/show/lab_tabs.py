@@ -53,8 +53,10 @@ def chromium() -> Iterator:
         pytest.skip(problem)
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
-        yield started
-        started.close()
+        try:
+            yield started
+        finally:
+            started.close()
 
 
 @contextmanager
@@ -65,8 +67,10 @@ def open_lab(session, out: Path) -> Iterator:
 
     page = Page(session, out, port=free_port("localhost", 8090))
     page.pace.pause(True)
-    yield page
-    page.close()
+    try:
+        yield page
+    finally:
+        page.close()
 
 
 def open_tab(browser, lab, width: int, height: int, complaints: list[str]):
