@@ -60,7 +60,6 @@ SWIFT = MindConfig(
         discount=0.98,  # .97 makes a reach of 20 steps not worth 12 nats a step afterwards (notebook, worth)
         centre_cost=True,  # D11
         range_of="excess",  # a mark is worth hundreds of nats of return: by their range, actions look alike
-        entropy=1e-3,  # a guess: what an action adds has a smaller range than returns have
     ),
     value=ValueConfig(linear=True, reach=1500.0),  # centred returns have both signs
     losses=LossConfig(quiet=0.4),  # the rate term of point-mass tokens; .3 left 8% of them talking
