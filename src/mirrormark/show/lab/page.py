@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import sys
 import threading
 import time
 import warnings
@@ -21,6 +22,9 @@ from mirrormark.show.lab.thoughts import Thinker
 
 _DRAW_EVERY_S = 0.05
 _CURVE_EVERY_S = 0.25
+_SWITCH_S = 0.0005
+"""Python lets one thread run at a time and by default takes 5 ms to interrupt it. Life makes a thousand short
+calls a step, and would wait for the drawing at many of them."""
 
 
 class Page:
@@ -37,7 +41,8 @@ class Page:
         self.pace = Pace(session)
         self.thinker = Thinker(session, wanted=lambda: bool(self.server.get_clients()))
         self.stage, self.panel = Stage(self.server, session), Panel(self.server, session)
-        self._closing = threading.Event()
+        self._closing, self._switch_s = threading.Event(), sys.getswitchinterval()
+        sys.setswitchinterval(_SWITCH_S)
         self._connect()
         self._drawer = threading.Thread(target=self._draw, daemon=True, name="page")
         for thread in (self.pace, self.thinker, self._drawer):
@@ -54,6 +59,7 @@ class Page:
         self.pace.close()
         self.thinker.close()
         self._drawer.join(timeout=10)
+        sys.setswitchinterval(self._switch_s)
         with contextlib.redirect_stdout(io.StringIO()):
             self.server.stop()
 
