@@ -1,6 +1,7 @@
 """What the lab draws: the body's instances, the reflection on the pane, the mind's pictures; and its pace."""
 
 import socket
+import threading
 import time
 
 import numpy as np
@@ -149,6 +150,20 @@ def test_life_that_breaks_says_so(session: Session, monkeypatch: pytest.MonkeyPa
         time.sleep(0.02)
     assert pace.problem == "Life stopped: no more" and pace.paused
     pace.close()
+
+
+def test_life_rests_while_nobody_looks(session: Session):
+    looked_at = threading.Event()
+    pace, before = Pace(session, wanted=looked_at.is_set), session.t_s
+    pace.start()
+    time.sleep(0.2)
+    assert session.t_s == before
+    looked_at.set()
+    end = time.monotonic() + 20
+    while session.t_s == before and time.monotonic() < end:
+        time.sleep(0.02)
+    pace.close()
+    assert session.t_s > before
 
 
 def test_a_busy_port_gives_the_next_free_one():

@@ -2,4 +2,5 @@
 
 One world, however many tabs: every tab shows the same body, and a switch turned in one turns in all. (A world
 for each tab would split two cores between them, and two people could not look at the same thing.)
+While no tab is open the world rests.
 """

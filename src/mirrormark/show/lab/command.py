@@ -42,7 +42,8 @@ def lab(
     if free != port:
         print(f"Port {port} is busy: the lab took {page.port} instead.", flush=True)
     print(
-        f"The lab is open at http://{host}:{page.port} (Ctrl+C ends it). All tabs share one world.",
+        f"The lab is open at http://{host}:{page.port} (Ctrl+C ends it). All tabs share one world,"
+        " which rests while none is open.",
         flush=True,
     )
     try:

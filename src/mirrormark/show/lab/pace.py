@@ -3,6 +3,7 @@
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 
 import numba
 import torch
@@ -16,8 +17,10 @@ CATCH_UP_S = 0.25
 class Pace(threading.Thread):
     """Steps the session until `close`, at its speed on average as long as the machine can."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, wanted: Callable[[], bool] = lambda: True) -> None:
+        """wanted: whether anybody looks; if not, life rests."""
         super().__init__(daemon=True, name="life")
+        self._wanted = wanted
         self.session, self.speed, self.paused = session, 1.0, False
         self.problem: str | None = None
         self._closing, self._wake = False, threading.Event()
@@ -45,8 +48,8 @@ class Pace(threading.Thread):
         numba.set_num_threads(1)
         due = time.perf_counter()
         while not self._closing:
-            if self.paused:
-                self._wake.wait()
+            if self.paused or not self._wanted():
+                self._wake.wait(None if self.paused else CONTROL_STEP_S)
                 self._wake.clear()
                 due = time.perf_counter()
                 continue

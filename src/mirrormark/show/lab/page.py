@@ -22,6 +22,7 @@ from mirrormark.show.lab.thoughts import Thinker
 
 _DRAW_EVERY_S = 0.05
 _CURVE_EVERY_S = 0.25
+_OPENING_S = 1.5
 _SWITCH_S = 0.0005
 """Python lets one thread run at a time and by default takes 5 ms to interrupt it. Life makes a thousand short
 calls a step, and would wait for the drawing at many of them."""
@@ -38,12 +39,14 @@ class Page:
         # A tab may close while its reflection is being drawn: nothing to warn of.
         warnings.filterwarnings("ignore", message="Queued a .* on a closed connection", module="viser")
         self.server.request_share_url = _no_sharing  # pyright: ignore[reportAttributeAccessIssue]
-        self.pace = Pace(session)
-        self.thinker = Thinker(session, wanted=lambda: bool(self.server.get_clients()))
+        self._opened_s = 0.0
+        self.pace = Pace(session, wanted=self._is_watched)
+        self.thinker = Thinker(session, wanted=self._is_watched)
         self.stage, self.panel = Stage(self.server, session), Panel(self.server, session)
         self._closing, self._switch_s = threading.Event(), sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_S)
         self._connect()
+        self._draw_first()
         self._drawer = threading.Thread(target=self._draw, daemon=True, name="page")
         for thread in (self.pace, self.thinker, self._drawer):
             thread.start()
@@ -52,6 +55,10 @@ class Page:
     def port(self) -> int:
         """Where it listens: the port asked for, or the next free one."""
         return self.server.get_port()
+
+    def _is_watched(self) -> bool:
+        """Whether a tab is open; a new one gets a moment to draw itself before life goes on."""
+        return bool(self.server.get_clients()) and time.perf_counter() - self._opened_s > _OPENING_S
 
     def close(self) -> None:
         """Stop living, drawing and listening."""
@@ -64,6 +71,13 @@ class Page:
             self.server.stop()
 
     # Drawing -----------------------------------------------------------------------------------------------
+
+    def _draw_first(self) -> None:
+        """All that the first tab will show, before it asks: it need not wait for it."""
+        look = self.session.look()
+        self.stage.show(look)
+        self.panel.show_pictures(look.picture, None, None)
+        self.panel.show_state(look, self.pace)
 
     def _draw(self) -> None:
         numba.set_num_threads(1)  # life has the other core, and not every pool of numba bears two users
@@ -91,6 +105,11 @@ class Page:
 
     def _connect(self) -> None:
         controls, session = self.panel.controls, self.session
+
+        @self.server.on_client_connect
+        def _(client: viser.ClientHandle) -> None:
+            if len(self.server.get_clients()) <= 1:
+                self._opened_s = time.perf_counter()
 
         @self.server.scene.on_click()
         def _(event: viser.SceneClickEvent) -> None:
