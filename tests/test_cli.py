@@ -46,7 +46,7 @@ def test_a_mistake_is_one_sentence_without_traceback():
 
 
 def test_the_demo_makes_a_film_and_a_sheet(tmp_path):
-    done = run("demo", "--out", str(tmp_path), "--control-steps", "2")
+    done = run("demo", "--film", "--out", str(tmp_path), "--control-steps", "2")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "infant.mp4").stat().st_size > 1000 and (tmp_path / "infant.png").stat().st_size > 1000
     assert str(tmp_path) in done.stdout.replace("\n", "")
