@@ -89,7 +89,7 @@ SWIFT = Preset(
             codec_steps_per_lap=900,
             checkpoint_every_laps=20,
         ),
-        memory=MemoryConfig(capacity_episodes=65_536),  # 28 bytes a frame: removals are too rare to forget
+        memory=MemoryConfig(capacity_episodes=65_536),  # 29 bytes a frame: removals are too rare to forget
         learner=_SWIFT_LEARNER,
         indicators=IndicatorConfig(everyday_episodes=512),
         tokens=True,
