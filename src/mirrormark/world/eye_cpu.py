@@ -131,11 +131,15 @@ def _look(static, now, w, first_row, last_row, amplitude, biased, image, labels)
                 paint(image[w, y, x], rgb[0], rgb[1], rgb[2], key, y * width + x, amplitude, biased)
 
 
+SOURCES = zlib.crc32(
+    b"".join(Path(__file__).with_name(f"eye_{name}.py").read_bytes() for name in ("rays", "place", "cpu"))
+)
+"""numba's cache on disk notices a change only in the file of the function it keeps; but a closure's value is
+part of the cache's key: closures over this number are compiled anew when any of these files changes."""
+
+
 def _compiled():
-    # numba's cache on disk notices a change only in the file of the function it keeps; but a closure's value
-    # is part of the cache's key, so that a change in any file below is noticed too.
-    files = [Path(__file__).with_name(f"eye_{name}.py") for name in ("rays", "place", "cpu")]
-    sources = zlib.crc32(b"".join(file.read_bytes() for file in files))
+    sources = SOURCES
 
     @numba.njit(cache=True, parallel=True, error_model="numpy")
     def parallel(static, now, bands, amplitude, biased, image, labels):

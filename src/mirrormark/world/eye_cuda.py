@@ -13,6 +13,7 @@ import numpy as np
 from numba import cuda as numba_cuda
 from numpy.typing import NDArray
 
+from .eye_cpu import SOURCES
 from .eye_place import PRESENT, Now, Static, camera_of, place
 from .eye_rays import (
     BOX,
@@ -65,54 +66,62 @@ def nearest(kinds, records, bounds, x, y, u, v, near):
     return depth, seen
 
 
-@cuda.jit
-def place_kernel(static, now, records, bounds):
-    """One thread for each world, view and primitive."""
-    primitives = records.shape[2]
-    i = cuda.grid(1)
-    if i >= records.shape[0] * 2 * primitives:
-        return
-    w, view, g = i // (2 * primitives), (i // primitives) % 2, i % primitives
-    place(static, now, w, view, g, camera_of(static, now, w, view), records[w, view, g], bounds[w, view, g])
+def _compiled():
+    sources = SOURCES
+
+    @cuda.jit(cache=True)
+    def place_kernel(static, now, records, bounds):
+        """One thread for each world, view and primitive."""
+        primitives = records.shape[2] + 0 * sources
+        i = cuda.grid(1)
+        if i >= records.shape[0] * 2 * primitives:
+            return
+        w, view, g = i // (2 * primitives), (i // primitives) % 2, i % primitives
+        camera = camera_of(static, now, w, view)
+        place(static, now, w, view, g, camera, records[w, view, g], bounds[w, view, g])
+
+    @cuda.jit(cache=True)
+    def look_kernel(
+        kinds,
+        records,
+        bounds,
+        columns,
+        rows,
+        edge,
+        ambient,
+        diffuse,
+        sky,
+        pane_kind,
+        keys,
+        amplitude,
+        biased,
+        image,
+        labels,
+        draw,
+    ):
+        """One thread for each pixel; writes `image` if draw, else `labels`."""
+        x, y, w = cuda.grid(3)
+        if x >= columns.shape[0] or y >= rows.shape[0] or w >= records.shape[0]:
+            return
+        u, v, view, geoms = columns[x], rows[y], 0, kinds.shape[0] - 2 + 0 * sources
+        t, g = nearest(kinds, records[w, 0], bounds[w, 0], x, y, u, v, np.float32(edge[2]))
+        if g == geoms + 1 and pane_kind[w] == PRESENT and on_pane(records[w, 0, g], u, v, t):
+            view = 1
+            t, g = nearest(kinds, records[w, 1], bounds[w, 1], x, y, u, v, t)
+        if draw:
+            rgb = (sky[0], sky[1], sky[2])
+            if g >= 0:
+                rgb = shade(kinds[g], records[w, view, g], u, v, t, ambient, diffuse)
+            spot = y * columns.shape[0] + x
+            paint(image[w, y, x], rgb[0], rgb[1], rgb[2], mix(keys[w]), spot, amplitude, biased)
+        else:
+            label = NOTHING if g < 0 else (g if g < geoms else (MARK if g == geoms else PLATE))
+            labels[w, y, x] = label + view * MIRRORED
+
+    return place_kernel, look_kernel
 
 
-@cuda.jit
-def look_kernel(
-    kinds,
-    records,
-    bounds,
-    columns,
-    rows,
-    edge,
-    ambient,
-    diffuse,
-    sky,
-    pane_kind,
-    keys,
-    amplitude,
-    biased,
-    image,
-    labels,
-    draw,
-):
-    """One thread for each pixel; writes `image` if draw, else `labels`."""
-    x, y, w = cuda.grid(3)
-    if x >= columns.shape[0] or y >= rows.shape[0] or w >= records.shape[0]:
-        return
-    u, v, view, geoms = columns[x], rows[y], 0, kinds.shape[0] - 2
-    t, g = nearest(kinds, records[w, 0], bounds[w, 0], x, y, u, v, np.float32(edge[2]))
-    if g == geoms + 1 and pane_kind[w] == PRESENT and on_pane(records[w, 0, g], u, v, t):
-        view = 1
-        t, g = nearest(kinds, records[w, 1], bounds[w, 1], x, y, u, v, t)
-    if draw:
-        rgb = (sky[0], sky[1], sky[2])
-        if g >= 0:
-            rgb = shade(kinds[g], records[w, view, g], u, v, t, ambient, diffuse)
-        spot = y * columns.shape[0] + x
-        paint(image[w, y, x], rgb[0], rgb[1], rgb[2], mix(keys[w]), spot, amplitude, biased)
-    else:
-        label = NOTHING if g < 0 else (g if g < geoms else (MARK if g == geoms else PLATE))
-        labels[w, y, x] = label + view * MIRRORED
+place_kernel, look_kernel = _compiled()
 
 
 def _part(buffer: Any, start: int, field: NDArray[Any]) -> Any:
