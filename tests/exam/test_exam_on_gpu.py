@@ -1,5 +1,8 @@
 """The exam with mind and eye on a GPU."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -25,3 +28,15 @@ def test_an_exam_on_the_gpu_has_all_its_numbers_and_repeats_itself(tmp_path):
         assert kept["sense/vision"].shape[1:] == (100, 64, 64, 3) and kept["sense/vision"].std() > 10
     first, second = ((tmp_path / name / "results.json").read_bytes() for name in ("first", "second"))
     assert first == second
+
+
+def test_the_command_with_its_helpers_finds_what_one_process_finds(tmp_path):
+    names = (EXAM, "absent", "untrained", "iid")
+    subject = subjects.untrained("smoke", device="cuda")
+    commands.examine([subject], tmp_path / "alone", Settings(runs=3, chance_runs=2, conditions=names))
+    command = [sys.executable, "-m", "mirrormark", "exam", "--preset", "smoke", "--device", "cuda"]
+    command += ["--out", str(tmp_path / "crew"), "--runs", "3", "--chance-runs", "2", "--only", *names]
+    told = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert "helper failed" not in told.stderr
+    alone, crew = ((tmp_path / name / "results.json").read_bytes() for name in ("alone", "crew"))
+    assert alone == crew

@@ -4,13 +4,19 @@ import dataclasses
 import json
 import sys
 import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+import tyro
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from mirrormark.exam import conditions, history, probes, subjects, tables
+from mirrormark.exam.crew import crew
 from mirrormark.exam.measures import NO_MIND
 from mirrormark.exam.players import Mode
 from mirrormark.exam.protocol import Tables
@@ -19,6 +25,9 @@ from mirrormark.exam.sitting import Settings, Subject, left_out, sit
 from mirrormark.life.checkpoint import write_json
 from mirrormark.life.commands import Device, choose_device
 from mirrormark.life.run import versions
+
+Report = Callable[[Path, Executor | None], None]
+"""Writes an exam's report; what helpers it may use."""
 
 
 def exam(
@@ -33,6 +42,7 @@ def exam(
     mode: Mode = "sample",
     only: tuple[str, ...] = (),
     device: Device = "cpu",
+    report: Annotated[Report | None, tyro.conf.Suppress] = None,
 ) -> Path:
     """Sit the mirror-mark exam with all its controls; an interrupted exam goes on where it stopped.
 
@@ -48,12 +58,19 @@ def exam(
         mode: Draw actions from the policy, or take its mean.
         only: Conditions to run; none: all.
         device: Where mind and eye run.
+        report: Called at the end, to write the report.
     """
     console = Console()
     settings = Settings(runs, first_exam_seed, chance_runs, mode, only or conditions.names())
-    found = examine(gather(checkpoints, preset, body, device), out, settings, console)
-    show(found, console)
-    console.print(f"Tables and results: {out}", highlight=False)
+    summon = partial(gather, checkpoints, preset, body, device)
+    with crew(summon, device) as helpers:
+        minds = summon()
+        helpers = helpers if minds[0].mind.device.type == "cuda" else None
+        found = examine(minds, out, settings, console, helpers)
+        show(found, console)
+        console.print(f"Tables and results: {out}", highlight=False)
+        if report:
+            report(out, helpers)
     return out
 
 
@@ -72,7 +89,13 @@ def gather(
     return [subjects.load(path, choose_device(device)) for path in checkpoints]
 
 
-def examine(minds: list[Subject], out: Path, settings: Settings, console: Console | None = None) -> dict:
+def examine(
+    minds: list[Subject],
+    out: Path,
+    settings: Settings,
+    console: Console | None = None,
+    helpers: Executor | None = None,
+) -> dict:
     """The whole exam: what is on disk is not done again. Returns what results.json holds."""
     console, watch = console or Console(quiet=True), _Stopwatch()
     bar = Progress(
@@ -89,10 +112,13 @@ def examine(minds: list[Subject], out: Path, settings: Settings, console: Consol
             watch.begin(what)
             bar.update(task, description=what, completed=done, total=of)
 
-        found = sit(minds, out, settings, tell)
-    watch.begin("probes")
-    looked = _look_closer(minds, out, console)
+        def probe() -> None:
+            watch.begin("probes")
+            _probe(_shown(minds), out, console)
+
+        found = sit(minds, out, settings, tell, helpers, meanwhile=probe)
     watch.begin("results")
+    looked = _look_closer(minds, out)
     told = dataclasses.asdict(settings) | {"conditions": list(settings.conditions)}
     setup = minds[0].setup
     without, mark = left_out(setup, settings), setup.mark
@@ -119,24 +145,36 @@ class _Stopwatch:
         return {part: round(end - began, 2) for (part, began), end in zip(self._begun, ends, strict=True)}
 
 
-def _look_closer(minds: list[Subject], out: Path, console: Console) -> dict | None:
-    """Probes, dream, curves over training: of the first mind, as pictures and tables beside the exam's."""
-    first = next(mind for mind in minds if not mind.costless)
-    training = history.training(minds)
-    tables.write(training, out / "training.parquet", history.TRAINING)
-    folder = out / "parts" / first.name
-    with np.load(folder / "recording.npz") as stored:
-        recording = dict(stored)
-    tables.write(history.scored(first, recording), out / "scored.parquet", history.SCORED)
-    numbers_at, pictures_at = folder / "probes.json", folder / "probes.npz"
-    if not numbers_at.exists():
-        console.print("probes: what the self-prior has learned", highlight=False)
-        numbers, pictures = probes.probe(first.mind, first.setup)
-        pictures |= probes.dream_strip(first.mind, recording)
-        np.savez_compressed(pictures_at, allow_pickle=False, **pictures)
-        write_json(numbers_at, clean(numbers))
-    numbers = json.loads(numbers_at.read_text())
-    return {"run": first.run, "checkpoint": first.checkpoint, **numbers} if numbers else None
+def _shown(minds: list[Subject]) -> Subject:
+    """The mind of probes, dream, strip and film."""
+    return next(mind for mind in minds if not mind.costless)
+
+
+def _recording(mind: Subject, out: Path) -> dict[str, np.ndarray]:
+    with np.load(out / "parts" / mind.name / "recording.npz") as stored:
+        return dict(stored)
+
+
+def _probe(mind: Subject, out: Path, console: Console) -> None:
+    """What the self-prior has learned, as numbers and pictures beside the exam's parts."""
+    folder = out / "parts" / mind.name
+    if (folder / "probes.json").exists():
+        return
+    console.print("probes: what the self-prior has learned", highlight=False)
+    numbers, pictures = probes.probe(mind.mind, mind.setup)
+    pictures |= probes.dream_strip(mind.mind, _recording(mind, out))
+    np.savez_compressed(folder / "probes.npz", allow_pickle=False, **pictures)
+    write_json(folder / "probes.json", clean(numbers))
+
+
+def _look_closer(minds: list[Subject], out: Path) -> dict | None:
+    """Curves over training and the recorded run's scores as tables beside the exam's; the probes' numbers."""
+    shown = _shown(minds)
+    tables.write(history.training(minds), out / "training.parquet", history.TRAINING)
+    scored = history.scored(shown, _recording(shown, out))
+    tables.write(scored, out / "scored.parquet", history.SCORED)
+    numbers = json.loads((out / "parts" / shown.name / "probes.json").read_text())
+    return {"run": shown.run, "checkpoint": shown.checkpoint, **numbers} if numbers else None
 
 
 def _write_provenance(minds: list[Subject], out: Path, found: Tables, watch: _Stopwatch) -> None:

@@ -6,7 +6,9 @@ OUT/parts/MIND/recording.npz                        three chosen runs of the exa
 """
 
 import json
+import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,7 +16,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from mirrormark.exam import conditions, tables
+from mirrormark.exam import conditions, crew, tables
 from mirrormark.exam.conditions import EXAM, Condition
 from mirrormark.exam.measures import NO_MIND
 from mirrormark.exam.players import MindPlayer, Mode, MovementPlayer, OraclePlayer, Player
@@ -91,27 +93,91 @@ Progress = Callable[[str, int, int], None]
 
 
 def sit(
-    subjects: Sequence[Subject], out: Path, settings: Settings, progress: Progress | None = None
+    subjects: Sequence[Subject],
+    out: Path,
+    settings: Settings,
+    progress: Progress | None = None,
+    helpers: Executor | None = None,
+    meanwhile: Callable[[], None] | None = None,
 ) -> Tables:
-    """Run what is not on disk yet; the whole exam's tables, in a fixed order."""
+    """Run what is not on disk yet; the whole exam's tables, in a fixed order.
+
+    helpers: a crew that runs conditions beside this process. meanwhile: done here before waiting for the
+    last of them, when the exam itself is on disk.
+    """
     _check(subjects)
     _claim(subjects, out, settings)
-    without = left_out(subjects[0].setup, settings)
-    wanted = [conditions.get(name) for name in settings.conditions if name not in without]
-    jobs = [(s, c) for s in subjects for c in wanted if c.per_mind and c.costless == s.costless]
-    jobs += [(None, c) for c in wanted if not c.per_mind]
-    parts = []
-    for done, (subject, condition) in enumerate(jobs):
+    sent = _send(subjects, out, settings, helpers) if helpers else {}
+    first = subjects[0].setup
+    without = left_out(first, settings)
+    jobs = [job for job in _jobs(subjects, settings) if job[1].name not in without]
+    parts: dict[str, Tables] = {}
+
+    def run(job: Job) -> None:
+        (subject, condition), name = job, _name(*job)
         if progress:
             who = f"{subject.run}: {condition.title}" if subject and len(subjects) > 1 else condition.title
-            progress(who, done, len(jobs))
-        parts.append(_part(subject, subjects[0].setup, condition, out, settings))
+            beside = [n for n, help in sent.items() if help.done() and not help.cancelled()]
+            progress(who, len({*parts, *beside}), len(jobs))
+        if name in sent and not sent[name].cancelled() and (problem := sent[name].exception()):
+            warnings.warn(f"{condition.title}: a helper failed ({problem!r}); it runs here.", stacklevel=3)
+        parts[name] = _part(subject, first, condition, out, settings)
+
+    for job in sorted(jobs, key=lambda job: _name(*job) in sent):
+        if _name(*job) not in sent or sent[_name(*job)].cancel():
+            run(job)
+    if meanwhile:
+        meanwhile()
+    for job in jobs:
+        if _name(*job) not in parts:
+            run(job)
     if progress:
         progress("writing tables", len(jobs), len(jobs))
-    episodes, steps = (pd.concat(frames, ignore_index=True) for frames in zip(*parts, strict=True))
+    ordered = [parts[_name(*job)] for job in jobs]
+    episodes, steps = (pd.concat(frames, ignore_index=True) for frames in zip(*ordered, strict=True))
     tables.write(episodes, out / "episodes.parquet", tables.EPISODES)
     tables.write(steps, out / "steps.parquet", tables.STEPS)
     return Tables(episodes, steps)
+
+
+Job = tuple[Subject | None, Condition]
+
+
+def _jobs(subjects: Sequence[Subject], settings: Settings) -> list[Job]:
+    wanted = [conditions.get(name) for name in settings.conditions]
+    jobs: list[Job] = [(s, c) for s in subjects for c in wanted if c.per_mind and c.costless == s.costless]
+    return jobs + [(None, c) for c in wanted if not c.per_mind]
+
+
+def _name(subject: Subject | None, condition: Condition) -> str:
+    return f"{subject.name if subject else CHANCE}/{condition.name}"
+
+
+def _send(
+    subjects: Sequence[Subject], out: Path, settings: Settings, helpers: Executor
+) -> dict[str, Future[None]]:
+    """Give helpers all but the exam itself and the hidden site, whose search is done here only.
+
+    They begin at the end, with the longest; this process goes on from the beginning.
+    """
+    sent: dict[str, Future[None]] = {}
+    for subject, condition in reversed(_jobs(subjects, settings)):
+        setup = subjects[0].setup
+        if condition.name != EXAM and not condition.out_of_sight and condition.why_not(setup) is None:
+            which = (subjects.index(subject), subject.fingerprint) if subject else None
+            job = helpers.submit(_help, which, setup, condition, out, settings)
+            sent[_name(subject, condition)] = job
+    return sent
+
+
+def _help(
+    which: tuple[int, str] | None, setup: WorldSetup, condition: Condition, out: Path, settings: Settings
+) -> None:
+    """In a helper: one condition of the mind with this number and these weights, onto the disk."""
+    subject = crew.minds()[which[0]] if which else None
+    if which and subject and subject.fingerprint != which[1]:
+        raise RuntimeError("the helper's mind has other weights")
+    _part(subject, setup, condition, out, settings)
 
 
 def left_out(setup: WorldSetup, settings: Settings) -> dict[str, str]:

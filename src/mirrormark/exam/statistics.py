@@ -6,6 +6,7 @@ test); what it lacks is written here from the papers named in each docstring.
 
 import warnings
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +51,7 @@ class Survival(NamedTuple):
     events: int
 
 
+@cache  # the simulated coverage asks for the same few counts a thousand times
 def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
     """Score interval of one proportion (Wilson 1927); no continuity correction."""
     if n <= 0:
@@ -60,6 +62,11 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
     return Interval(float(found.low), float(found.high))
 
 
+@cache
+def _t_quantile(probability: float, degrees: int) -> float:
+    return float(stats.t.ppf(probability, degrees))
+
+
 def t_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
     """Student's interval of the mean of independent values (seed means); needs at least two."""
     sample = np.asarray(values, dtype=float)
@@ -68,7 +75,7 @@ def t_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
             "t_interval: at least two seeds are needed for an interval across seeds; use wilson for one."
         )
     centre, error = sample.mean(), stats.sem(sample)
-    reach = float(stats.t.ppf(0.5 + confidence / 2, sample.size - 1)) * float(error)
+    reach = _t_quantile(0.5 + confidence / 2, sample.size - 1) * float(error)
     return Interval(float(centre - reach), float(centre + reach))
 
 

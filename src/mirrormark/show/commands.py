@@ -1,5 +1,6 @@
 """`mirrormark exam` with its report at the end, and `mirrormark report`, which writes it again."""
 
+from concurrent.futures import Executor
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,11 @@ from mirrormark.show import report as reports
 
 @wraps(commands.exam)  # the same options and help
 def exam(*options: Any, **named: Any) -> None:
-    directory = commands.exam(*options, **named)
-    print(f"Report: {reports.write(directory)}")
+    commands.exam(*options, **(named | {"report": _report}))
+
+
+def _report(directory: Path, helpers: Executor | None) -> None:
+    print(f"Report: {reports.write(directory, helpers)}")
 
 
 def report(directory: Path, /) -> None:

@@ -1,5 +1,7 @@
 """All figures of an exam, drawn from its saved tables only, as PNG and SVG with a caption each."""
 
+from collections.abc import Callable
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +14,9 @@ from mirrormark.exam.results import load
 from mirrormark.show import figures_exam, figures_probes, figures_time, style
 from mirrormark.show.page import plural
 
+SHARES = 4
+"""Parts into which the figures are cut for helpers; each reads the tables (ours)."""
+
 
 class Caption(NamedTuple):
     """What stands under a figure; it always says n, body and tone."""
@@ -21,36 +26,51 @@ class Caption(NamedTuple):
     text: str
 
 
-def draw(directory: Path) -> list[Caption]:
+def draw(directory: Path, helpers: Executor | None = None) -> list[Caption]:
     """Draw what the exam's tables hold into DIRECTORY/figures; what cannot be drawn is left out."""
+    results = load(directory / "results.json")
+    training = tables.read(directory / "training.parquet", history.TRAINING)
+    captions = _captions(results, training)
+    names = [caption.name for caption in captions]
+    if helpers:
+        shares = [helpers.submit(_draw, directory, names[k::SHARES]) for k in range(SHARES)]
+        drawn = {name for share in shares for name in share.result()}
+    else:
+        drawn = set(_draw(directory, names))
+    return [caption for caption in captions if caption.name in drawn]
+
+
+def _draw(directory: Path, names: list[str]) -> list[str]:
+    """Those of these figures for which there is something to draw."""
     results = load(directory / "results.json")
     episodes = tables.read(directory / "episodes.parquet", tables.EPISODES)
     steps = tables.read(directory / "steps.parquet", tables.STEPS)
     training = tables.read(directory / "training.parquet", history.TRAINING)
     scored = tables.read(directory / "scored.parquet", history.SCORED)
     recording, pictures = (stored(directory, results, f"{name}.npz") for name in ("recording", "probes"))
-    reach_m = results["reach_m"]
-    captions = {caption.name: caption for caption in _captions(results, training)}
+    makers: dict[str, Callable[[], Figure | None]] = {
+        "removal": lambda: figures_exam.removal(results),
+        "fig4a": lambda: figures_time.training_distance(training),
+        "fig4b": lambda: figures_time.training_removal(training),
+        "fig3a": lambda: figures_time.strip(recording) if recording else None,
+        "fig3b": lambda: figures_time.scored(scored),
+        "fig3c": lambda: figures_exam.before_after(episodes, steps),
+        "distance": lambda: figures_exam.distance(steps),
+        "first-touch": lambda: figures_exam.first_touch(steps, results["reach_m"]),
+        "failures": lambda: figures_exam.failures(results),
+        "fig5-samples": lambda: figures_probes.pictures(pictures, "samples"),
+        "fig5-erasure": lambda: figures_probes.pictures(pictures, "erasure"),
+        "fig5-crossing": lambda: figures_probes.pictures(pictures, "crossing"),
+        "fig5-dream": lambda: figures_probes.pictures(pictures, "dream"),
+    }
+    drawn = []
     with style.styled():
-        drawn: dict[str, Figure | None] = {
-            "removal": figures_exam.removal(results),
-            "fig4a": figures_time.training_distance(training),
-            "fig4b": figures_time.training_removal(training),
-            "fig3a": figures_time.strip(recording) if recording else None,
-            "fig3b": figures_time.scored(scored),
-            "fig3c": figures_exam.before_after(episodes, steps),
-            "distance": figures_exam.distance(steps),
-            "first-touch": figures_exam.first_touch(steps, reach_m),
-            "failures": figures_exam.failures(results),
-            "fig5-samples": figures_probes.pictures(pictures, "samples"),
-            "fig5-erasure": figures_probes.pictures(pictures, "erasure"),
-            "fig5-crossing": figures_probes.pictures(pictures, "crossing"),
-            "fig5-dream": figures_probes.pictures(pictures, "dream"),
-        }
-        made = [name for name, figure in drawn.items() if figure is not None]
-        for name in made:
-            style.save(drawn[name], directory / "figures", name, results["label"])  # type: ignore[arg-type]
-    return [captions[name] for name in made]
+        for name in names:
+            figure = makers[name]()
+            if figure is not None:
+                style.save(figure, directory / "figures", name, results["label"])
+                drawn.append(name)
+    return drawn
 
 
 def stored(directory: Path, results: dict[str, Any], name: str) -> dict[str, np.ndarray]:

@@ -3,6 +3,7 @@
 import base64
 import json
 import shlex
+from concurrent.futures import Executor
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -18,17 +19,25 @@ _WIDE = ("removal", "fig3a", "fig5-erasure", "fig5-crossing", "fig5-dream", "fig
 """Figures that scroll sideways on a phone instead of shrinking until nobody can read them."""
 
 
-def write(directory: Path) -> Path:
-    """Draw the figures and the film anew and write DIRECTORY/report.html."""
+def write(directory: Path, helpers: Executor | None = None) -> Path:
+    """Draw the figures and the film anew, with helpers all at a time, and write DIRECTORY/report.html."""
     results = load(directory / "results.json")
-    drawn = {caption.name: caption for caption in figures.draw(directory)}
-    recording = figures.stored(directory, results, "recording.npz")
-    if recording:
-        film.write(recording, directory / "film.mp4", results["label"])
+    filmed = helpers.submit(_shoot, directory, results) if helpers else None
+    drawn = {caption.name: caption for caption in figures.draw(directory, helpers)}
+    if filmed:
+        filmed.result()
+    else:
+        _shoot(directory, results)
     path = directory / "report.html"
     title = f"Mirror-mark exam: {results['body']}"
     path.write_text(page(escape(title), _body(results, drawn, directory)), encoding="utf-8")
     return path
+
+
+def _shoot(directory: Path, results: dict[str, Any]) -> None:
+    recording = figures.stored(directory, results, "recording.npz")
+    if recording:
+        film.write(recording, directory / "film.mp4", results["label"])
 
 
 def _body(results: dict[str, Any], drawn: dict[str, Caption], directory: Path) -> str:
