@@ -61,7 +61,10 @@ def borrowed(preset):
     if codec is None:
         return preset, None
     schedule = replace(preset.life.schedule, codec_laps=0)
-    life, mind = replace(preset.life, schedule=schedule), replace(preset.mind, codec=codec.config)
+    life, mind = (
+        replace(preset.life, schedule=schedule),
+        replace(preset.mind, codec=replace(codec.config, hush=preset.mind.codec.hush)),
+    )
     return replace(preset, life=life, mind=mind), codec
 
 

@@ -128,7 +128,8 @@ def test_equal_seeds_draw_equal_noise_and_the_mean_draws_none():
 def blind():
     """The public code's policy (D10) in a symbolic life."""
     ours = symbolic()
-    return replace(ours, mind=replace(ours.mind, policy=replace(ours.mind.policy, acts_on="prior")))
+    policy, dynamics = replace(ours.mind.policy, acts_on="prior"), replace(ours.mind.dynamics, chained=False)
+    return replace(ours, mind=replace(ours.mind, policy=policy, dynamics=dynamics))
 
 
 @pytest.mark.parametrize("mode", ["sample", "mean"])

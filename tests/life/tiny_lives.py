@@ -32,7 +32,8 @@ def symbolic() -> Preset:
 def joint() -> Preset:
     """The paper's way, codec and dynamics together, with a narrow categorical codec."""
     codec = CodecConfig(variables=4, classes=8, embedding=128, channels=4, vector_hidden=8)
-    mind = replace(SMOKE.mind, codec=codec, losses=PAPER.mind.losses)
+    imagination = replace(SMOKE.mind.imagination, posture_precision=1.0)
+    mind = replace(SMOKE.mind, codec=codec, losses=PAPER.mind.losses, imagination=imagination)
     life = replace(SMOKE.life, schedule=SCHEDULE, tokens=False)
     return Preset(WorldSetup(), mind, life)
 

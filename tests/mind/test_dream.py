@@ -87,14 +87,22 @@ def outputs(mind):
     seen, action = random_latent(mind, 3, 5), torch.rand(3, 5, ACTIONS)
     hidden = mind.dynamics(seen, action)
     value, acted = mind.value.logits(seen, hidden), mind.policy(seen, hidden)
-    parts = [mind.dynamics.logits(hidden, seen), value, *acted, mind.self_prior.logits(seen)]
+    parts = [mind.dynamics.logits(hidden, seen, seen.roll(1, 1)), value, *acted, mind.self_prior.logits(seen)]
     total = sum(part.clamp_min(-50).square().sum() for part in parts)
     learns = [p for p in mind.parameters() if p.requires_grad]
     return parts, torch.autograd.grad(total, learns, allow_unused=True)
 
 
-def test_padded_rows_change_nothing(request):
-    mind = tiny_mind("senses", dynamics=DynamicsConfig(width=16, heads=2, ffn=32, dropout=0.0, keeps=True))
+OURS = [
+    {},
+    {"keeps": True},
+    {"keeps": True, "drifts": True, "chained": True, "reads": "levels", "recalls": 0.8},
+]
+
+
+@pytest.mark.parametrize("ours", OURS)
+def test_padded_rows_change_nothing(request, ours):
+    mind = tiny_mind("senses", dynamics=DynamicsConfig(width=16, heads=2, ffn=32, dropout=0.0, **ours))
     assert mind.spec.widest % 8 and mind.spec.total % 8 and mind.value.head.out_features % 8
     with torch.no_grad():
         mind.value.head.weight.normal_()
@@ -106,15 +114,15 @@ def test_padded_rows_change_nothing(request):
                 torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("keeps", [False, True])
+@pytest.mark.parametrize("ours", OURS)
 @pytest.mark.usefixtures("_padded")
-def test_a_dreamer_dreams_with_the_weights_of_now(monkeypatch, keeps):
+def test_a_dreamer_dreams_with_the_weights_of_now(monkeypatch, ours):
     """Its padded copies follow the mind's own weights, and what needs no copy is the mind's own."""
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
-    mind = tiny_mind("senses", dynamics=DynamicsConfig(width=16, heads=2, ffn=32, max_length=16, keeps=keeps))
+    mind = tiny_mind("senses", dynamics=DynamicsConfig(width=16, heads=2, ffn=32, max_length=16, **ours))
     dreamer = Dreamer(mind.dynamics, mind.policy, torch.float32)
     assert dreamer._dynamics.blocks[0].up.weight is mind.dynamics.blocks[0].up.weight
-    assert dreamer._dynamics.predictor.weight.shape != mind.dynamics.predictor.weight.shape
+    assert dreamer._dynamics.first.scores.weight.shape != mind.dynamics.first.scores.weight.shape
     past, acted = random_latent(mind, 3, 4), torch.rand(3, 3, mind.actions)
     for _ in range(2):
         with torch.no_grad():

@@ -54,7 +54,7 @@ def test_indices_and_their_one_hot_are_the_same():
 @torch.no_grad()
 def test_prediction_is_a_distribution_with_a_unimix_floor():
     model, (latent, action) = tiny(), history()
-    model.predictor.weight.mul_(1000)
+    model.first.scores.weight.mul_(1000)
     probs = model.logits(model(latent, action), latent).exp()
     assert torch.allclose(probs.sum(-1), torch.ones(3, 9, 3))
     assert (probs[..., :2, :] >= 0.01 / 5 - 1e-7).all() and (probs[..., 2, :3] >= 0.01 / 3 - 1e-7).all()
@@ -105,11 +105,12 @@ def test_clear_sentences():
 @torch.no_grad()
 def test_a_token_that_is_kept_keeps_its_class_and_the_others_follow_the_prediction():
     model, (latent, action) = tiny(keeps=True, unimix=0.0), history()
-    assert model.keep is not None
-    model.keep.weight.zero_()
-    model.keep.bias.copy_(torch.tensor([50.0, 0.0, 50.0]))
+    keep = model.first.keep
+    assert keep is not None
+    keep.weight.zero_()
+    keep.bias.copy_(torch.tensor([50.0, 0.0, 50.0]))
     hidden = model(latent, action)
     table = model.logits(hidden, latent)
     assert torch.equal(table[..., [0, 2], :].argmax(-1), latent[..., [0, 2]])
-    assert torch.allclose(table[..., 1, :], SPEC.log_probs(model.predictor(hidden))[..., 1, :], atol=1e-5)
+    assert torch.allclose(table[..., 1, :], SPEC.log_probs(model.first.scores(hidden))[..., 1, :], atol=1e-5)
     assert torch.allclose(table, model.logits(hidden, SPEC.one_hot(latent)))

@@ -19,7 +19,7 @@ from mirrormark.life.records import Records
 from mirrormark.life.run import Run, RunError, list_runs, to_json
 from mirrormark.life.schedule import Lap
 from mirrormark.life.setup import WorldSetup
-from mirrormark.life.weights import load_weights, shipped
+from mirrormark.life.weights import load_codec, shipped
 from mirrormark.mind.codec import Codec
 from mirrormark.mind.mind import MindConfig
 
@@ -47,8 +47,8 @@ def shared_codec(source: str | None, body: str) -> Codec | None:
         if place is None:
             print(f"No trained codec is shipped for the {body}: this life learns its own.")
             return None
-        return load_weights(place).mind.codec
-    return load_weights(source).mind.codec
+        return load_codec(place)
+    return load_codec(source)
 
 
 def train(
@@ -68,7 +68,7 @@ def train(
     place = choose_device(device)
     codec = shared_codec(config.codec_from, world.body)
     if codec is not None:
-        mind = replace(mind, codec=codec.config)
+        mind = replace(mind, codec=replace(codec.config, hush=mind.codec.hush))
         config = replace(config, schedule=replace(config.schedule, codec_laps=0))
     asked = {"preset": name, "body": world.body, "seed": seed, "ablation": world.ablation}
     asked |= {"world": to_json(world), "mind": to_json(mind), "life": to_json(config)}

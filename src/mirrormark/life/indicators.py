@@ -19,6 +19,7 @@ from torch import Tensor
 from mirrormark.life.held_out import HELD_OUT_SEED, HeldOut, Pairs
 from mirrormark.life.rollout import Actor, encode
 from mirrormark.mind.dream import replay_dream
+from mirrormark.mind.latent import pick
 from mirrormark.mind.mind import Mind
 from mirrormark.world.worlds import EPISODE_CONTROL_STEPS, Worlds
 
@@ -181,6 +182,19 @@ def _share_gone(mind: Mind, dreamed: Tensor, before: Tensor, gap_nats: float) ->
     return float((before - efe(mind, dreamed) > gap_nats / 2).float().mean())
 
 
+@torch.no_grad()
+def foresight_nats(mind: Mind, latent: Tensor, action: Tensor) -> float:
+    """What the next frame of an unknown everyday life costs the sequence model (E9 on held-out episodes): far
+    above the training loss, it has learned its memories by heart. latent (N, L, K), action (N, L, A)."""
+    frames = mind.config.imagination.context + DREAM_CONTROL_STEPS
+    costs = []
+    for seen, acted in zip(latent[:, :frames].split(32), action[:, : frames - 1].split(32)):
+        hidden = mind.dynamics(seen[:, :-1], acted)
+        table = mind.dynamics.logits(hidden, seen[:, :-1], seen[:, 1:])
+        costs.append(-pick(table, seen[:, 1:]).sum(-1).flatten())
+    return float(torch.cat(costs).mean())
+
+
 # Gate 5 -------------------------------------------------------------------------------------------------
 
 
@@ -239,6 +253,7 @@ def indicators(mind: Mind, held: HeldOut, worlds: Worlds | None) -> dict[str, fl
         "efe_gap_per_posture_range": gap / max(posture, 1e-6),
         "efe_everyday_nats": float(unmarked.mean()),
     }
+    found["foresight_nats"] = foresight_nats(mind, latent, held.episodes.action.to(latent.device))
     found |= dreamed_removal(mind, held, latent, cost, gap)
     if worlds is not None:
         done = behave(mind, worlds)

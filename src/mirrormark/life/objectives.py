@@ -25,7 +25,8 @@ def token_objective(mind: Mind, latent: Tensor, action: Tensor) -> tuple[Objecti
     """E9 on stored latents (point masses), and each sequence's worst-predicted frame, (B,) nats, for
     curiosity."""
     weights = mind.config.losses
-    table = mind.dynamics.logits(mind.dynamics(latent[:, :-1], action[:, :-1]), latent[:, :-1])
+    hidden = mind.dynamics(latent[:, :-1], action[:, :-1])
+    table = mind.dynamics.logits(hidden, latent[:, :-1], latent[:, 1:])
     loss = losses.point_dynamics_loss(latent[:, 1:], table, weights.free_nats)
     surprise = -losses.pick(table.detach(), latent[:, 1:]).sum(-1).amax(1)
     return Objective(weights.dynamics * loss, {"dynamics": loss.detach()}), surprise

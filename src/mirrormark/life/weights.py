@@ -11,10 +11,13 @@ from mirrormark.life import checkpoint
 from mirrormark.life.checkpoint import CheckpointError
 from mirrormark.life.run import from_json, to_json
 from mirrormark.life.setup import WorldSetup
-from mirrormark.mind.mind import Mind, MindConfig
-from mirrormark.mind.senses import SenseSpec
+from mirrormark.mind.codec import Codec, CodecConfig
+from mirrormark.mind.mind import Mind, MindConfig, build_codec
+from mirrormark.mind.senses import Senses, SenseSpec
 from mirrormark.world import bodies
 
+CODEC = "codec."
+"""What the names of a codec's weights begin with."""
 _LEFT_OUT = ("value.", "ema.", "return_range.")
 """What only learning needs: snapshots go without it."""
 SHIPPED = Path(__file__).parents[1] / "weights"
@@ -45,13 +48,21 @@ def describe(mind: Mind, world: WorldSetup, **facts: Any) -> dict[str, Any]:
 
 def rebuild(about: dict[str, Any]) -> Mind:
     """A mind of the described sizes, with fresh weights."""
-    senses = {name: SenseSpec(kind, size) for name, (kind, size) in about["senses"].items()}
-    return Mind(from_json(MindConfig, about["mind"], "mind"), senses, int(about["actions"]))
+    return Mind(from_json(MindConfig, about["mind"], "mind"), _senses(about), int(about["actions"]))
+
+
+def _senses(about: dict[str, Any]) -> Senses:
+    return {name: SenseSpec(kind, size) for name, (kind, size) in about["senses"].items()}
 
 
 def save_snapshot(folder: Path, name: str, mind: Mind, about: dict[str, Any]) -> Path:
     """Weights only, in bf16, under folder/name; all earlier snapshots stay."""
-    kept = {key: value for key, value in mind.state_dict().items() if not key.startswith(_LEFT_OUT)}
+    return save_weights(folder, name, mind.state_dict(), about)
+
+
+def save_weights(folder: Path, name: str, weights: dict[str, Tensor], about: dict[str, Any]) -> Path:
+    """The same for weights by name."""
+    kept = {key: value for key, value in weights.items() if not key.startswith(_LEFT_OUT)}
     half = {key: value.bfloat16() if value.is_floating_point() else value for key, value in kept.items()}
     return checkpoint.save(folder, name, {"about": about, "weights": half}, keep=10**9)
 
@@ -87,14 +98,35 @@ def _shipped_or_why_not(body: str) -> Path:
     return place
 
 
+def read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What a snapshot or checkpoint says about its mind, and the weights in full precision. A shipped mind
+    may see with a codec that is shipped by itself: about["codec"] names it."""
+    tree = checkpoint.load(path, only=("about", "weights", "learner.mind"))
+    about, weights = tree["about"], tree["weights"] if "weights" in tree else tree["learner"]["mind"]
+    full: dict[str, Tensor] = {k: v.float() if v.is_floating_point() else v for k, v in weights.items()}
+    if "codec" in about:
+        codec = _shipped_or_why_not(about["codec"])
+        full |= {k: v for k, v in read(codec)[1].items() if k.startswith(CODEC)}
+    return about, full
+
+
+def load_codec(path: Path | str) -> Codec:
+    """Only the codec of a run folder, a checkpoint or a snapshot, whatever else its mind was made of."""
+    found = find(Path(path))
+    about, weights = read(found)
+    codec = build_codec(from_json(CodecConfig, about["mind"]["codec"], "mind.codec"), _senses(about))
+    own = {name.removeprefix(CODEC): w for name, w in weights.items() if name.startswith(CODEC)}
+    if set(own) != set(codec.state_dict()):
+        raise CheckpointError(f"{found} does not fit the codec it describes: damaged, or of another version.")
+    codec.load_state_dict(own)
+    return codec.requires_grad_(False).eval()
+
+
 def load_weights(path: Path | str, device: torch.device | str = "cpu") -> Loaded:
     """The mind of a run folder, a checkpoint or a snapshot; replay and optimisers are not read."""
     found = find(Path(path))
-    tree = checkpoint.load(found, only=("about", "weights", "learner.mind"))
-    about = tree["about"]
-    weights: dict[str, Tensor] = tree["weights"] if "weights" in tree else tree["learner"]["mind"]
+    about, full = read(found)
     mind = rebuild(about)
-    full = {k: v.float() if v.is_floating_point() else v for k, v in weights.items()}
     missing, unknown = mind.load_state_dict(full, strict=False)
     if unknown or any(not name.startswith(_LEFT_OUT) for name in missing):
         raise CheckpointError(f"{found} does not fit the mind it describes: damaged, or of another version.")

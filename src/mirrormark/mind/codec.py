@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +44,9 @@ class CodecConfig:
     """fsq, senses: vision tokens lie on grid × grid cells; 0 gives fsq one flat code (ours; learning.md)."""
     tokens_per_cell: int = 2
     """fsq, senses: vision tokens in each cell (ours; learning.md)."""
+    hush: float = 0.0
+    """senses: once the codec has learned, a vision token whose scalars are together shorter than this says
+    nothing (ours; swift: .45): what is hardly worth saying flickers."""
     scene_tokens: int = 0
     """senses: vision tokens for the view as a whole, which the coarse map is painted from, as from the angles
     (ours): a room without its mirror need not be spelled out cell by cell."""
@@ -76,6 +79,18 @@ class Code(NamedTuple):
     activation: Tensor | None = None  # (..., scalars) before rounding, in [-1, 1] (fsq, senses)
 
 
+class BodyLook(Protocol):
+    """Paints postures."""
+
+    grid: int
+    channels: int
+
+    def __call__(self, latent: Tensor) -> Tensor:
+        """Latents (..., K) -> what their joint angles and scene make each cell look like (..., grid²,
+        channels); no gradient."""
+        ...
+
+
 class Codec(nn.Module, ABC):
     """Base of all codecs: `spec` (what a latent is), `senses`, encode, decode, reconstruct."""
 
@@ -98,6 +113,11 @@ class Codec(nn.Module, ABC):
     def tokens(self) -> dict[str, slice]:
         """Which tokens belong to which sense, where tokens are not mixed."""
         return {}
+
+    @property
+    def look(self) -> BodyLook | None:
+        """How the body looks in a posture, where the codec has learned to paint it on a grid."""
+        return None
 
     def encode(self, observation: Observation, sample: bool = True) -> Code:
         """Any leading axes. sample: draw from the posterior, else take its likeliest (point masses: no

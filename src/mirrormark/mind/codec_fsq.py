@@ -24,7 +24,8 @@ class FSQCodec(Codec):
         self.quantise = ScalarQuantiser(c.levels)
         self.cells = c.grid**2 if c.grid else 1
         self.per_cell = c.tokens_per_cell if c.grid else c.variables
-        self.spec = LatentSpec((self.quantise.classes,) * (self.cells * self.per_cell))
+        tokens = self.cells * self.per_cell
+        self.spec = LatentSpec((self.quantise.classes,) * tokens, (config.levels,) * tokens)
         scalars, angles = len(c.levels), sum(senses[name].size for name in self.vectors)
         posture, code = angle_feature_size(angles), self.spec.K * scalars
         cell_out = self.per_cell * scalars if c.grid else 64

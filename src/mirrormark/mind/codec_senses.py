@@ -8,11 +8,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mirrormark.mind.codec import Code, Codec, CodecConfig, Prediction
+from mirrormark.mind.codec import BodyLook, Code, Codec, CodecConfig, Prediction
 from mirrormark.mind.latent import LatentSpec
 from mirrormark.mind.quantise import ScalarQuantiser, bin_centre, bin_index
 from mirrormark.mind.senses import Senses
 from mirrormark.mind.vision import (
+    COARSE,
     CellDecoder,
     CellEncoder,
     SceneEncoder,
@@ -30,7 +31,8 @@ class SymbolicCodec(Codec):
             raise ValueError(f"the symbolic codec cannot see images {self.images}: use codec.kind='senses'")
         self.angles = sum(senses[name].size for name in self.vectors)
         self.read = (config.bins,) * self.angles + tuple(senses[name].size for name in self.symbols)
-        self.spec = LatentSpec(self.read or (1,))
+        self.scales = ((config.bins,),) * self.angles + ((),) * len(self.symbols)
+        self.spec = LatentSpec(self.read or (1,), self.scales or ((),))
 
     @property
     def learned(self) -> tuple[str, ...]:
@@ -78,9 +80,11 @@ class SensesCodec(SymbolicCodec):
                 f"the senses codec needs one image and at least one vector, got {sorted(senses)}"
             )
         c, size = config, senses[self.images[0]].size
-        self.quantise = ScalarQuantiser(c.levels)
+        self.quantise = ScalarQuantiser(c.levels, c.hush)
         vision_tokens = c.scene_tokens + c.grid**2 * c.tokens_per_cell
-        self.spec = LatentSpec(self.read + (self.quantise.classes,) * vision_tokens)
+        self.spec = LatentSpec(
+            self.read + (self.quantise.classes,) * vision_tokens, self.scales + (c.levels,) * vision_tokens
+        )
         posture, scalars = angle_feature_size(self.angles), c.tokens_per_cell * len(c.levels)
         self.scalars = scalars
         images = 2 if c.encoder_sees == "surprise" else 1
@@ -93,6 +97,14 @@ class SensesCodec(SymbolicCodec):
     @property
     def learned(self) -> tuple[str, ...]:
         return self.images
+
+    @property
+    def look(self) -> BodyLook | None:
+        c = self.config
+        fits = (
+            c.grid == COARSE and c.tokens_per_cell == 1 and c.decoder_sees != "nothing" and not self.symbols
+        )
+        return PaintedBody(self) if fits else None
 
     @property
     def silent_token(self) -> int:
@@ -143,3 +155,19 @@ class SensesCodec(SymbolicCodec):
             cells = cells * speaks
         base = self._base(posture, hot[:, :scenes] if scenes else None)
         return prediction | {self.images[0]: self.image_decoder(base, cells, n)}
+
+
+class PaintedBody:
+    """The coarse map that the decoder paints from joint angles and scene, cells' tokens aside."""
+
+    def __init__(self, codec: SensesCodec):
+        self.codec, self.grid, self.channels = codec, COARSE, codec.image_decoder.coarse_width
+
+    @torch.no_grad()
+    def __call__(self, latent: Tensor) -> Tensor:
+        codec, lead = self.codec, latent.shape[:-1]
+        flat = latent.reshape(-1, latent.shape[-1])
+        posture, scenes = angle_features(codec._centres(flat)), codec.config.scene_tokens
+        scene = flat[:, codec.angles : codec.angles + scenes]
+        base = torch.cat((posture, codec.quantise.codebook[scene].flatten(1)), -1) if scenes else posture
+        return codec.image_decoder.paint(base).reshape(*lead, self.grid**2, self.channels)

@@ -28,6 +28,7 @@ SWIFT = MindConfig(
         silence=0.1,  # the decoder must be able to paint from posture alone, or there is no surprise to see
         levels=(5, 5, 5),  # odd, so that a token can say nothing exactly
         tokens_per_cell=1,  # few tokens for a mark: dreams draw tokens independently and must drop it whole
+        hush=0.45,  # six in ten of the tokens that speak of an unmarked body flicker (notebook, 2026-11-15)
         scene_tokens=1,  # a room without its mirror is said once, not cell by cell
         channels=48,
         widest=4,  # two thirds of the parameters sat in the coarse maps
@@ -38,12 +39,16 @@ SWIFT = MindConfig(
         width=256,  # half of the paper's 512, twice its layers
         layers=4,  # gate 4: removal must be computed from joint bins
         heads=8,
-        ffn=1024,
-        dropout=0.0,  # frames are fresh from the simulator: there is nothing to overfit
+        ffn=768,
+        dropout=0.1,  # without it 5,000 episodes are learned by heart: 17 nats there, 34 on new ones
         norm="pre",  # bears a higher learning rate
         activation="gelu",
         unimix=0.0005,  # 1% on each of 29 tokens would put a random token into every fourth dreamed frame
         keeps=True,  # a mark that nobody touches must last a whole dream
+        drifts=True,  # a joint moves from where it is
+        chained=True,  # what is seen depends on where the arms will be
+        recalls=0.9,  # a mark behind a hand is not gone: without it, dreams forget what they cannot see
+        reads="levels",  # bins and scalars lie in order: 9 nats for new postures instead of 27
     ),
     self_prior=SelfPriorConfig(
         width=128,  # as the paper's; deeper: gates 2 and 3 need vision predicted from posture
@@ -54,11 +59,12 @@ SWIFT = MindConfig(
         activation="gelu",
         vocabulary="per_token",  # a joint's bin 3 and a cell's class 3 have nothing in common
     ),
-    policy=PolicyConfig(bounded_mean=False),  # D20: full strength must be reachable
+    policy=PolicyConfig(hidden=256, bounded_mean=False),  # D20: full strength must be reachable
     imagination=ImaginationConfig(
         context=16,  # removal takes ten control steps of touch: the past must show them
         discount=0.98,  # .97 makes a reach of 20 steps not worth 12 nats a step afterwards (notebook, worth)
         centre_cost=True,  # D11
+        posture_precision=0.05,  # else the policy tends its posture and leaves the mark alone (gate 3)
         range_of="excess",  # a mark is worth hundreds of nats of return: by their range, actions look alike
     ),
     value=ValueConfig(linear=True, reach=1500.0),  # centred returns have both signs

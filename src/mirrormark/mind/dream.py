@@ -63,9 +63,9 @@ def imagine(
 ) -> tuple[Tensor, Moment, Tensor]:
     """One dreamed step at `position` (1,): the action (B, A) before tanh, what it leads to, and the next
     position."""
-    hot = dynamics.spec.hot(now.latent)
-    action = policy(hot, now.hidden).sample()
-    hidden, _ = dynamics.step(hot, action.tanh(), cache, position, dropout)
+    read = dynamics.reading(now.latent)
+    action = policy(read, now.hidden).sample()
+    hidden, _ = dynamics.step(read, action.tanh(), cache, position, dropout)
     hidden = hidden.float()
     latent = dynamics.draw(hidden, now.latent, temperature)
     return action, Moment(latent, hidden), position + 1
@@ -140,7 +140,7 @@ class Dreamer:
     def __init__(self, dynamics: Dynamics, policy: Policy, dtype: torch.dtype):
         self._own: list[Tensor] = []
         self._whole: list[Tensor] = []
-        self._dynamics = self._twin(dynamics, dtype, ("predictor", "keep"))
+        self._dynamics = self._twin(dynamics, dtype, ("scores", "keep", "drift"))
         self._policy = self._twin(policy, dtype, ("head",))
         self._recall = torch.compile(recall, dynamic=False)
         self._imagine = torch.compile(imagine, dynamic=False)
@@ -148,11 +148,15 @@ class Dreamer:
     def _twin(self, part: Part, dtype: torch.dtype, exact: tuple[str, ...]) -> Part:
         """A copy that shares all weights but those of its linear layers, which are in `dtype`, or in full
         precision where the original computes so (`exact`)."""
-        twin = copy.deepcopy(part, {id(p): p for p in part.parameters()})
+        shared = [
+            *part.parameters(),
+            getattr(part, "look", None),
+        ]  # the codec behind a look is no copy either
+        twin = copy.deepcopy(part, {id(thing): thing for thing in shared})
         for name, layer in part.named_modules():
             if not isinstance(layer, nn.Linear):
                 continue
-            own = _even(layer, torch.float32 if name in exact else dtype)
+            own = _even(layer, torch.float32 if name.split(".")[-1] in exact else dtype)
             if own is not layer:
                 twin.set_submodule(name, own)
                 self._own += [own.weight[: layer.out_features, : layer.in_features]]

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from mirrormark.mind.codec import BodyLook
 from mirrormark.mind.latent import LatentSpec, draw
 from mirrormark.mind.numerics import WideLinear, full_precision
+from mirrormark.mind.prediction import Following, GridFollowing, Predictor
+from mirrormark.mind.reading import By, Reading
 from mirrormark.mind.transformer import Activation, Block, Cache, Kernel, Norm
 
 
@@ -38,6 +41,18 @@ class DynamicsConfig:
     keeps: bool = False
     """The predictor also says of each token whether it stays as it is (ours; swift: on): what lasts need not
     be spelled out anew in every dreamed frame."""
+    drifts: bool = False
+    """The predictor also says of each long scale (a joint's bins) where it moves to from where it is, and how
+    surely (ours; swift: on): what is known of one bin then serves its neighbours."""
+    chained: bool = False
+    """The first kind of tokens (joint angles) is drawn first and the others given it (ours; swift: on): what
+    is seen depends on where the arms will be, not only on where they were."""
+    recalls: float = 0.0
+    """Of what the cells' tokens have said, this share is recalled a control step later, and so on (ours;
+    swift: .9; 0 = off; needs chained and levels): what was seen where an arm is now will be seen again."""
+    reads: By = "classes"
+    """Sequence model, policy and value read a latent by its classes' names (paper) or by the levels that
+    they stand for (ours; swift)."""
     kernel: Kernel = "sdpa"
     """How attention is computed; no effect on the result (ours)."""
 
@@ -45,23 +60,46 @@ class DynamicsConfig:
 class Dynamics(nn.Module):
     """hidden[:, t] has seen latents and actions 0..t and predicts latent t+1."""
 
-    def __init__(self, spec: LatentSpec, actions: int, config: DynamicsConfig):
+    def __init__(self, spec: LatentSpec, actions: int, config: DynamicsConfig, look: BodyLook | None = None):
+        """look: how the body looks in a posture, where the codec knows it; chained predictions see it."""
         super().__init__()
         self.spec, self.actions, self.config = spec, actions, config
         c = config
-        self.action_mixer = WideLinear(spec.total + actions, c.width)
+        self.reading = Reading(spec, c.reads)
+        self.action_mixer = WideLinear(self.reading.size + actions, c.width)
         self.position = nn.Parameter(torch.randn(c.max_length, c.width) * 0.02)
         self.norm_in = nn.LayerNorm(c.width)
         self.blocks = nn.ModuleList(
             Block(c.width, c.heads, c.ffn, c.norm, c.activation, c.dropout, c.kernel) for _ in range(c.layers)
         )
         self.norm_out = nn.LayerNorm(c.width) if c.norm == "pre" else nn.Identity()
-        self.predictor = WideLinear(c.width, spec.total)
-        self.keep = nn.Linear(c.width, spec.K) if c.keeps else None
+        self.look = look
+        self.split = spec.runs[0].count if c.chained and len(spec.runs) > 1 else spec.K
+        first = spec.part(slice(0, self.split))
+        self.first = Predictor(first, c.width, c.keeps, c.drifts)
+        self.rest = self._rest(first) if self.chained else None
+        self.traces = 0
+        if c.recalls and isinstance(self.rest, GridFollowing) and c.reads == "levels":
+            self.traces = self.rest.reading.size
+            self.register_buffer("silence", self.rest.reading(self.rest.silent), persistent=False)
+            self.silence: Tensor
+
+    def _rest(self, first: LatentSpec) -> Following | GridFollowing:
+        c, spec = self.config, self.spec.part(slice(self.split, None))
+        if self.look is None:
+            return Following(first, spec, c.width, c.keeps, c.drifts)
+        recalls = c.recalls > 0 and c.reads == "levels"
+        return GridFollowing(first, spec, c.width, self.look.grid, self.look.channels, recalls)
+
+    @property
+    def chained(self) -> bool:
+        """Whether later tokens are predicted given the first ones."""
+        return self.split < self.spec.K
 
     @property
     def width(self) -> int:
-        return self.config.width
+        """Size of a hidden state: h, and behind it what is recalled of the cells."""
+        return self.config.width + self.traces
 
     def forward(self, latent: Tensor, action: Tensor, dropout: bool | None = None) -> Tensor:
         """latent (B, T, K) indices or (B, T, total) straight-through, action (B, T, A) -> hidden (B, T,
@@ -69,27 +107,61 @@ class Dynamics(nn.Module):
         x = self._embed(latent, action, 0)
         for block in self.blocks:
             x = block(x, dropout=self.training if dropout is None else dropout)
-        return self.norm_out(x)
+        return self._recalling(self.norm_out(x), latent)
 
-    def logits(self, hidden: Tensor, present: Tensor) -> Tensor:
-        """Prediction of the next latent: hidden (..., D) and the latent that it has seen last (..., K) or
-        (..., total) -> normalised log-probabilities (..., K, widest), fp32."""
+    def _said(self, latent: Tensor) -> Tensor:
+        """What the cells' tokens say beyond silence: latent (..., K), or its reading -> (..., R)."""
+        read = latent if latent.is_floating_point() else self.reading(latent)
+        return read[..., self.reading.size - self.traces :].float() - self.silence
+
+    def _recalling(self, hidden: Tensor, latent: Tensor) -> Tensor:
+        """(B, T, D) -> (B, T, width): behind each h what had been said until then, ever fainter."""
+        if not self.traces:
+            return hidden
+        time = torch.arange(hidden.shape[1], device=hidden.device)
+        age = (time[:, None] - time).float()
+        weight = torch.where(age >= 0, self.config.recalls**age, 0.0)
         with full_precision(hidden):
-            return self.spec.log_probs(self._scores(hidden.float(), present), self.config.unimix)
+            return torch.cat((hidden.float(), weight @ self._said(latent)), -1)
+
+    def logits(self, hidden: Tensor, present: Tensor, following: Tensor | None = None) -> Tensor:
+        """Prediction of the next latent: hidden (..., D) and the latent that it has seen last (..., K) or
+        (..., total) -> normalised log-probabilities (..., K, widest), fp32. Chained, the later tokens' rows
+        are given the first ones of `following` (..., K)."""
+        mix = self.config.unimix
+        if not self.chained:
+            return self.spec.log_probs(self._leading(hidden, present), mix)
+        if following is None:
+            raise ValueError("a chained prediction needs the latent whose tokens it follows")
+        first = self._leading(hidden, present)
+        rest = self._following(hidden, present, following[..., : self.split])
+        return self.spec.log_probs(torch.cat((first, rest), -1), mix)
 
     def draw(self, hidden: Tensor, present: Tensor, temperature: float = 1.0) -> Tensor:
         """A next latent (..., K) from that prediction."""
-        if temperature != 1:
-            return draw(self.logits(hidden, present), temperature)
-        with full_precision(hidden):
-            return self.spec.sample(self._scores(hidden.float(), present), self.config.unimix)
+        first = self._drawn(self.first.spec, self._leading(hidden, present), temperature)
+        if self.rest is None:
+            return first
+        rest = self._drawn(self.rest.spec, self._following(hidden, present, first), temperature)
+        return torch.cat((first, rest), -1)
 
-    def _scores(self, hidden: Tensor, present: Tensor) -> Tensor:
-        """Logits before they are normalised, (..., total)."""
-        flat = self.predictor(hidden)
-        if self.keep is not None:
-            flat = flat + self.spec.spread(self.keep(hidden)) * self.spec.as_one_hot(present)
-        return flat
+    def _leading(self, hidden: Tensor, present: Tensor) -> Tensor:
+        """Scores of the first tokens, of all where nothing is chained."""
+        first = present[..., : self.split] if self.chained else present
+        return self.first(hidden[..., : self.config.width], first)
+
+    def _following(self, hidden: Tensor, present: Tensor, first: Tensor) -> Tensor:
+        """Scores of the others, `first` (..., split) being known."""
+        assert self.rest is not None
+        rest, (h, trace) = present[..., self.split :], hidden.split((self.config.width, self.traces), -1)
+        if self.look is None:
+            return self.rest(h, rest, first)
+        return self.rest(h, rest, first, self.look(torch.cat((first, rest), -1)), trace)
+
+    def _drawn(self, spec: LatentSpec, flat: Tensor, temperature: float) -> Tensor:
+        if temperature != 1:
+            return draw(spec.log_probs(flat, self.config.unimix), temperature)
+        return spec.sample(flat, self.config.unimix)
 
     def init_cache(self, batch: int, max_len: int) -> Cache:
         """An empty memory for `max_len` control steps."""
@@ -105,13 +177,17 @@ class Dynamics(nn.Module):
         def room() -> tuple[Tensor, ...]:
             return tuple(torch.zeros(shape, dtype=dtype, device=like.device) for _ in range(c.layers))
 
-        return Cache(room(), room())
+        return Cache(room(), room(), torch.zeros(batch, self.traces, device=like.device))
 
     def prefill(
         self, latent: Tensor, action: Tensor, cache: Cache, dropout: bool = False
     ) -> tuple[Tensor, Cache]:
         """Take in a whole context at once: latent (B, T, K), action (B, T, A) -> hidden (B, T, D)."""
-        return self._remember(self._embed(latent, action, 0), cache, None, dropout), cache
+        hidden = self._remember(self._embed(latent, action, 0), cache, None, dropout)
+        hidden = self._recalling(hidden, latent)
+        if self.traces:
+            cache.trace.copy_(hidden[:, -1, self.config.width :])
+        return hidden, cache
 
     def step(
         self, latent: Tensor, action: Tensor, cache: Cache, position: int | Tensor, dropout: bool = False
@@ -121,10 +197,14 @@ class Dynamics(nn.Module):
         x = self._embed(latent.unsqueeze(1), action.unsqueeze(1), position)
         if isinstance(position, int):
             position = torch.full((1,), position, device=x.device)
-        return self._remember(x, cache, position, dropout).squeeze(1), cache
+        hidden = self._remember(x, cache, position, dropout).squeeze(1)
+        if self.traces:
+            cache.trace.mul_(self.config.recalls).add_(self._said(latent))
+            hidden = torch.cat((hidden.float(), cache.trace), -1)
+        return hidden, cache
 
     def _remember(self, x: Tensor, cache: Cache, position: Tensor | None, dropout: bool) -> Tensor:
-        for block, *memory in zip(self.blocks, *cache):
+        for block, *memory in zip(self.blocks, cache.keys, cache.values):
             x = block(x, dropout, memory, position)
         return self.norm_out(x)
 
@@ -134,7 +214,7 @@ class Dynamics(nn.Module):
                 f"actions must be {(*latent.shape[:-1], self.actions)} to go with latents "
                 f"{tuple(latent.shape)}, got {tuple(action.shape)}"
             )
-        mixed = self.action_mixer(self.spec.beside(latent, action))
+        mixed = self.action_mixer(self.reading.beside(latent, action))
         return self.norm_in(mixed + self._place(position, latent.shape[1]))
 
     def _place(self, position: int | Tensor, steps: int) -> Tensor:

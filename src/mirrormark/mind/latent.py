@@ -7,6 +7,7 @@ NaN). Nothing here creates a tensor on the host: all of it can be captured in a 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -21,23 +22,31 @@ FLOOR = -1e9
 
 
 class Run(NamedTuple):
-    """A stretch of neighbouring tokens with equally many classes."""
+    """A stretch of neighbouring tokens of one kind."""
 
     token: int  # first token
     start: int  # its place in the flat one-hot
     count: int
     classes: int
+    levels: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class LatentSpec:
-    """How many tokens a latent has and how many classes each."""
+    """How many tokens a latent has and how many classes each. levels, if given: for each token the numbers of
+    levels of the ordered scales that its class counts through, the last one fastest; () where classes are
+    mere names."""
 
     classes: tuple[int, ...]
+    levels: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if not self.classes or min(self.classes) < 1:
             raise ValueError(f"LatentSpec.classes must be one or more positive numbers, got {self.classes}")
+        if self.levels and [math.prod(n) if n else c for n, c in zip(self.levels, self.classes)] != list(
+            self.classes
+        ):
+            raise ValueError(f"LatentSpec.levels must multiply to {self.classes}, got {self.levels}")
         _ = self.total, self.widest, self.runs  # now: torch.compile cannot look into a cached property
 
     @property
@@ -62,12 +71,17 @@ class LatentSpec:
     @cached_property
     def runs(self) -> tuple[Run, ...]:
         runs: list[Run] = []
-        for token, (start, classes) in enumerate(zip(self.offsets, self.classes)):
-            if runs and runs[-1].classes == classes:
+        levels = self.levels or ((),) * self.K
+        for token, (start, classes, scales) in enumerate(zip(self.offsets, self.classes, levels)):
+            if runs and (runs[-1].classes, runs[-1].levels) == (classes, scales):
                 runs[-1] = runs[-1]._replace(count=runs[-1].count + 1)
             else:
-                runs.append(Run(token, start, 1, classes))
+                runs.append(Run(token, start, 1, classes, scales))
         return tuple(runs)
+
+    def part(self, tokens: slice) -> LatentSpec:
+        """The latent that these tokens alone would be."""
+        return LatentSpec(self.classes[tokens], self.levels[tokens])
 
     def check(self, latent: Tensor) -> None:
         """Shape and dtype only: values are not looked at (that would wait for the GPU)."""
@@ -100,14 +114,17 @@ class LatentSpec:
         long a row is better made short than cast later. Make it once where several layers read it."""
         return self.one_hot(latent, working_dtype(latent))
 
-    def beside(self, latent: Tensor, other: Tensor) -> Tensor:
-        """Class indices or flat one-hots, and `other` (..., D), in one row for a WideLinear."""
+    def beside(self, latent: Tensor, other: Tensor, size: int | None = None) -> Tensor:
+        """Class indices or flat one-hots (or rows of another `size`), and `other` (..., D), in one row for a
+        WideLinear."""
+        size = self.total if size is None else size
         if torch.is_autocast_enabled(other.device.type):  # else the short rows would make the long ones wide
             other = other.to(working_dtype(other))
-        zeros = spare(self.total + other.shape[-1], other)
+        zeros = spare(size + other.shape[-1], other)
         if latent.is_floating_point():
-            hot = self.as_one_hot(latent).to(other.dtype)
-            return F.pad(torch.cat((hot, other), -1), (0, zeros))
+            if latent.shape[-1] != size:
+                raise ValueError(f"a latent is read as {size} numbers, got shape {tuple(latent.shape)}")
+            return F.pad(torch.cat((latent.to(other.dtype), other), -1), (0, zeros))
         return self._mark(F.pad(other, (self.total, zeros)), latent)
 
     def rows(self, flat: Tensor, fill: float = FLOOR) -> Tensor:

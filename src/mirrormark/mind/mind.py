@@ -16,7 +16,7 @@ from mirrormark.mind.codec_senses import SensesCodec, SymbolicCodec
 from mirrormark.mind.dream import Dream, dream, recall
 from mirrormark.mind.dynamics import Dynamics, DynamicsConfig
 from mirrormark.mind.free_energy import expected_free_energy
-from mirrormark.mind.latent import LatentSpec, draw
+from mirrormark.mind.latent import LatentSpec
 from mirrormark.mind.losses import LossConfig
 from mirrormark.mind.numerics import PercentileRange, ema_update
 from mirrormark.mind.policy import Policy, PolicyConfig, Value, ValueConfig
@@ -45,6 +45,9 @@ class ImaginationConfig:
     """Of the dreamed latents (paper: 1)."""
     dropout: bool = False
     """Keep the sequence model's dropout on while imagining (D9; public code: on)."""
+    posture_precision: float = 1.0
+    """Weight in G of what the joint angles' tokens surprise by, beside 1 for all that follow them (paper: 1;
+    ours below: sensory attenuation, after Brown et al. 2013, for codecs whose tokens are not mixed)."""
     range_of: Literal["returns", "excess"] = "returns"
     """S is the range of the returns (paper), or of what they exceed the value by (ours; swift): states that
     differ for good, as marked and unmarked ones, then do not shrink what an action adds."""
@@ -60,6 +63,8 @@ class ImaginationConfig:
             raise ValueError("imagination.horizon and imagination.context must be at least 1 control step.")
         if not (0 < self.discount <= 1 and 0 <= self.lambda_ <= 1):
             raise ValueError("imagination.discount must lie in (0, 1] and imagination.lambda_ in [0, 1].")
+        if self.posture_precision < 0:
+            raise ValueError("imagination.posture_precision must not be negative: 1 weighs all tokens alike.")
         if not 0 <= self.range_low < self.range_high <= 1:
             raise ValueError("imagination.range_low must lie below range_high, both from 0 to 1.")
 
@@ -123,14 +128,32 @@ class Mind(nn.Module):
             raise ValueError(
                 "policy.acts_on='prior' needs imagination.context of at least 2: one frame predicts the next."
             )
+        if config.policy.acts_on == "prior" and config.dynamics.chained:
+            raise ValueError(
+                "policy.acts_on='prior' is the public code's way: set dynamics.chained off with it."
+            )
         self.config, self.actions = config, actions
         self.codec = build_codec(config.codec, senses)
-        self.dynamics = Dynamics(self.spec, actions, config.dynamics)
+        self.dynamics = Dynamics(self.spec, actions, config.dynamics, self.codec.look)
         self.self_prior = SelfPrior(self.spec, config.self_prior)
-        self.policy = Policy(self.spec, config.dynamics.width, actions, config.policy)
-        self.value = Value(self.spec, config.dynamics.width, config.value)
+        self.policy = Policy(self.dynamics.reading, config.dynamics.width, actions, config.policy)
+        self.value = Value(self.dynamics.reading, config.dynamics.width, config.value)
         self.ema = SlowCopies(self.self_prior, self.value)
         self.return_range = PercentileRange(i.range_low, i.range_high, i.range_decay)
+        self.register_buffer("precision", self._precision(), persistent=False)
+        self.precision: Tensor
+
+    def _precision(self) -> Tensor:
+        """Weight of each token in G, (K,)."""
+        precision, weight = torch.ones(self.spec.K), self.config.imagination.posture_precision
+        if weight != 1:
+            if "proprioception" not in self.codec.tokens:
+                raise ValueError(
+                    f"imagination.posture_precision = {weight} needs joint angles with tokens of their own: "
+                    f"use codec.kind senses or symbolic, or 1."
+                )
+            precision[self.codec.tokens["proprioception"]] = weight
+        return precision
 
     @property
     def spec(self) -> LatentSpec:
@@ -151,8 +174,8 @@ class Mind(nn.Module):
         return self.codec.decode(latent)
 
     def expected_free_energy(self, latent: Tensor) -> Tensor:
-        """G of each latent (..., K) -> (...), in nats (E7)."""
-        return expected_free_energy(self.self_prior.log_prob(latent))
+        """G of each latent (..., K) -> (...), in nats (E7), tokens weighed by their precision."""
+        return expected_free_energy((self.self_prior.per_token_log_prob(latent) * self.precision).sum(-1))
 
     @torch.no_grad()
     def act(
@@ -170,7 +193,7 @@ class Mind(nn.Module):
         hidden, _ = recall(self.dynamics, context_latent, context_action, 0)
         latent = context_latent[:, -1]
         if blind:
-            latent = draw(self.dynamics.logits(hidden, context_latent[:, -2]))
+            latent = self.dynamics.draw(hidden, context_latent[:, -2])
         raw = self.policy(latent, hidden)
         return (raw.mean if mode == "mean" else raw.sample()).tanh()
 

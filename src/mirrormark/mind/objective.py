@@ -16,7 +16,6 @@ from mirrormark.mind import losses as L
 from mirrormark.mind.codec import Code, Prediction
 from mirrormark.mind.codec_categorical import CategoricalCodec
 from mirrormark.mind.dream import Dream
-from mirrormark.mind.free_energy import expected_free_energy
 from mirrormark.mind.mind import Mind
 from mirrormark.mind.numerics import lambda_return
 from mirrormark.mind.senses import Observation
@@ -81,7 +80,8 @@ def dynamics_objective(
     dynamics (and encoder through the representation loss and the straight-through latents, where given)."""
     weights = mind.config.losses
     inputs = latent if straight_through is None else straight_through
-    prior = mind.dynamics.logits(mind.dynamics(inputs[:, :-1], action[:, :-1]), inputs[:, :-1])
+    hidden = mind.dynamics(inputs[:, :-1], action[:, :-1])
+    prior = mind.dynamics.logits(hidden, inputs[:, :-1], latent[:, 1:])
     if posterior is None:
         terms = {"dynamics": L.point_dynamics_loss(latent[:, 1:], prior, weights.free_nats)}
         scales = {"dynamics": weights.dynamics}
@@ -120,18 +120,18 @@ def behaviour_objective(mind: Mind, dreamed: Dream) -> tuple[Objective, Objectiv
     S."""
     c, w = mind.config.imagination, mind.config.losses
     with torch.no_grad():
-        cost = expected_free_energy(mind.self_prior.log_prob(dreamed.latent[:, 1:]))  # (B, H)
+        cost = mind.expected_free_energy(dreamed.latent[:, 1:])  # (B, H)
         centred = cost - cost.mean() if c.centre_cost else cost  # D11
-    hot = mind.spec.hot(dreamed.latent)
-    value_logits = mind.value.logits(hot, dreamed.hidden)  # (B, H+1, bins)
+    read = mind.dynamics.reading(dreamed.latent)
+    value_logits = mind.value.logits(read, dreamed.hidden)  # (B, H+1, bins)
     with torch.no_grad():
         value = mind.value.two_hot.decode(value_logits)
-        slow = mind.ema.value(hot[:, :-1], dreamed.hidden[:, :-1])
+        slow = mind.ema.value(read[:, :-1], dreamed.hidden[:, :-1])
         returns = lambda_return(centred, value, c.discount, c.lambda_)
         excess = returns - value[:, :-1]
         spread = mind.return_range.update(returns if c.range_of == "returns" else excess)
         excess = excess / spread.clamp_min(1.0)
-    acted = mind.policy(hot[:, :-1], dreamed.hidden[:, :-1])
+    acted = mind.policy(read[:, :-1], dreamed.hidden[:, :-1])
     log_prob, entropy = acted.log_prob(dreamed.action), acted.entropy()
     policy = L.policy_loss(log_prob, entropy, excess, c.entropy)
     critic = L.value_loss(value_logits[:, :-1], returns, slow, mind.value.two_hot, c.discount, w.value_ema)

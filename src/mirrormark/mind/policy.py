@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mirrormark.mind.latent import LatentSpec
 from mirrormark.mind.numerics import TwoHot, WideLinear, full_precision
+from mirrormark.mind.reading import Reading
 
 
 @dataclass(frozen=True)
@@ -93,15 +93,15 @@ def mlp(inputs: int, hidden: int, layers: int) -> nn.Sequential:
 class Policy(nn.Module):
     """(latent, hidden) -> TanhNormal over actions."""
 
-    def __init__(self, spec: LatentSpec, hidden_size: int, actions: int, config: PolicyConfig):
+    def __init__(self, reading: Reading, hidden_size: int, actions: int, config: PolicyConfig):
         super().__init__()
-        self.spec, self.config = spec, config
-        self.body = mlp(spec.total + hidden_size, config.hidden, config.layers)
+        self.reading, self.config = reading, config
+        self.body = mlp(reading.size + hidden_size, config.hidden, config.layers)
         self.head = nn.Linear(config.hidden, 2 * actions)
 
     def forward(self, latent: Tensor, hidden: Tensor) -> TanhNormal:
-        """latent (..., K) or (..., total), hidden (..., D)."""
-        x = self.body(self.spec.beside(latent, hidden))
+        """latent (..., K), or its reading, hidden (..., D)."""
+        x = self.body(self.reading.beside(latent, hidden))
         with full_precision(x):
             mean, spread = self.head(x.float()).chunk(2, -1)
         c = self.config
@@ -114,10 +114,10 @@ class Policy(nn.Module):
 class Value(nn.Module):
     """(latent, hidden) -> expected sum of discounted free energy, as a symlog two-hot; starts at zero."""
 
-    def __init__(self, spec: LatentSpec, hidden_size: int, config: ValueConfig):
+    def __init__(self, reading: Reading, hidden_size: int, config: ValueConfig):
         super().__init__()
-        self.spec = spec
-        self.body = mlp(spec.total + hidden_size, config.hidden, config.layers)
+        self.reading = reading
+        self.body = mlp(reading.size + hidden_size, config.hidden, config.layers)
         self.head = WideLinear(config.hidden, config.bins)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
@@ -125,7 +125,7 @@ class Value(nn.Module):
 
     def logits(self, latent: Tensor, hidden: Tensor) -> Tensor:
         """(..., bins), fp32."""
-        x = self.body(self.spec.beside(latent, hidden))
+        x = self.body(self.reading.beside(latent, hidden))
         with full_precision(x):
             return self.head(x.float())
 

@@ -28,11 +28,12 @@ class ScalarQuantiser(nn.Module):
     unrounded ones exactly.
     """
 
-    def __init__(self, levels: tuple[int, ...]):
+    def __init__(self, levels: tuple[int, ...], hush: float = 0.0):
+        """hush: once learned, a token whose scalars are together shorter than this says nothing."""
         super().__init__()
         if not levels or min(levels) < 2:
             raise ValueError(f"codec.levels must be numbers of 2 or more, got {levels}")
-        self.levels, self.classes = levels, math.prod(levels)
+        self.levels, self.classes, self.hush = levels, math.prod(levels), hush
         axes = [torch.linspace(-1, 1, n) for n in levels]
         codebook = torch.cartesian_prod(*axes).reshape(self.classes, len(levels))
         radix = [math.prod(levels[i + 1 :]) for i in range(len(levels))]
@@ -54,7 +55,10 @@ class ScalarQuantiser(nn.Module):
         """raw (..., tokens, scalars) -> class (..., tokens), straight-through one-hot (..., tokens, classes)
         and activation in [-1, 1] before rounding (..., tokens, scalars)."""
         activation = torch.tanh(raw.float())
-        level = ((activation + 1) * 0.5 * self.steps).round()
+        heard = activation
+        if self.hush and not self.training:
+            heard = activation * (activation.norm(dim=-1, keepdim=True) >= self.hush)
+        level = ((heard + 1) * 0.5 * self.steps).round()
         index = (level * self.radix).sum(-1).long()
         hot = (index.unsqueeze(-1) == torch.arange(self.classes, device=raw.device)).float()
         soft = activation @ self.pseudo_inverse

@@ -28,6 +28,7 @@ class Cache(NamedTuple):
 
     keys: tuple[Tensor, ...]  # of each layer (B, heads, L, D/heads)
     values: tuple[Tensor, ...]
+    trace: Tensor  # (B, R): what the tokens of the cells have said lately, see dynamics.recalls
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, dropout: float, kernel: Kernel) -> Tensor:

@@ -1,0 +1,39 @@
+"""Put a mind into the package: what `make demo` examines and `mirrormark lab` shows.
+
+    python experiments/ship.py SNAPSHOT BODY          the mind, without its codec if that is the shipped one
+    python experiments/ship.py SNAPSHOT BODY --codec  only its codec
+
+Weights in bf16, without optimisers, value and slow copies; every file is checked by its SHA-256 when loaded.
+"""
+
+import argparse
+import shutil
+from pathlib import Path
+
+from mirrormark.life.weights import CODEC, SHIPPED, find, read, save_weights, shipped
+
+MOST_BYTES = 12_000_000
+
+
+def main() -> None:
+    ask = argparse.ArgumentParser()
+    ask.add_argument("snapshot", type=Path)
+    ask.add_argument("body")
+    ask.add_argument("--codec", action="store_true")
+    got = ask.parse_args()
+    about, weights = read(find(got.snapshot))
+    codec = {name: weight for name, weight in weights.items() if name.startswith(CODEC)}
+    there = shipped(f"{got.body}-codec")
+    name, kept = got.body, weights
+    if got.codec:
+        name, kept = f"{got.body}-codec", codec
+    elif there is not None and all(weight.equal(read(there)[1][name]) for name, weight in codec.items()):
+        about["codec"] = there.name
+        kept = {name: weight for name, weight in weights.items() if name not in codec}
+    shutil.rmtree(SHIPPED / name, ignore_errors=True)
+    place = save_weights(SHIPPED, name, kept, about)
+    size = sum(file.stat().st_size for file in place.iterdir())
+    print(f"{place}: {size / 1e6:.1f} MB" + ("" if size <= MOST_BYTES else ", more than may be shipped"))
+
+
+main()
