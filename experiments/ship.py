@@ -10,6 +10,7 @@ import argparse
 import shutil
 from pathlib import Path
 
+from mirrormark.life.setup import WorldSetup
 from mirrormark.life.weights import CODEC, SHIPPED, find, read, save_weights, shipped
 
 MOST_BYTES = 12_000_000
@@ -30,6 +31,7 @@ def main() -> None:
     elif there is not None and all(weight.equal(read(there)[1][name]) for name, weight in codec.items()):
         about["codec"] = there.name
         kept = {name: weight for name, weight in weights.items() if name not in codec}
+    about["world"]["threads"] = WorldSetup().threads  # of the machine on which it grew up
     shutil.rmtree(SHIPPED / name, ignore_errors=True)
     place = save_weights(SHIPPED, name, kept, about)
     size = sum(file.stat().st_size for file in place.iterdir())

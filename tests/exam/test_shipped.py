@@ -1,5 +1,6 @@
 """Minds that come with the package: found by their body's name, wherever a run or checkpoint may be named."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from mirrormark.exam import subjects
 from mirrormark.life import weights
 from mirrormark.life.checkpoint import CheckpointError
+from mirrormark.life.indicators import behave
 from mirrormark.life.weights import describe, save_snapshot
 from mirrormark.world import bodies
 
@@ -54,3 +56,16 @@ def test_what_this_version_ships_can_be_loaded(body: str):
     if weights.shipped(body) is None:
         pytest.skip(f"no mind is shipped for the {body}")
     assert subjects.load(Path(body)).setup.body == body
+    place = weights.shipped(body)
+    assert place is not None and sum(file.stat().st_size for file in place.iterdir()) <= 12e6
+
+
+def test_the_shipped_infant_reaches_when_it_sees_the_mark():
+    """In the same development worlds, before a mirror and before a bare wall."""
+    found, seed = subjects.load(Path("infant")), 7000
+    rates = {}
+    for kind in ("present", "absent"):
+        worlds = found.setup.worlds(32, "cpu", replace(found.setup.mirror, kind=kind))
+        rates[kind] = behave(found.mind, worlds, seed)
+    assert rates["present"].removal_rate > rates["absent"].removal_rate + 0.15, rates
+    assert rates["present"].removal_rate > rates["present"].yoked_rate + 0.1, rates

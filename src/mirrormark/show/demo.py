@@ -18,8 +18,8 @@ from mirrormark.world.worlds import Worlds
 
 SIDE = 384  # pixels of each of the two pictures
 SHEET_COLUMNS, SHEET_ROWS = 6, 3
-CONDITIONS = ("mirror", "absent", "sham", "everyday")
-"""With and without mirror, with a mark that cannot be seen, and chance."""
+CONDITIONS = ("mirror", "absent", "everyday")
+"""With and without mirror, and chance."""
 CHANCE_RUNS = 200
 COMPILES = "The first time, the world is compiled: half a minute."
 
@@ -27,7 +27,7 @@ COMPILES = "The first time, the world is compiled: half a minute."
 def demo(
     out: Path = Path("demo"),
     body: str = "infant",
-    runs: int = 20,
+    runs: int = 80,
     film: bool = False,
     seed: int = 3,
     control_steps: int = 100,
@@ -63,8 +63,8 @@ def _exam(place: Path, out: Path, runs: int) -> None:
     if (out / "sitting.json").exists():  # of an earlier demo
         shutil.rmtree(out)
     console.print(
-        f"The shipped {subject.setup.body} sits a short exam: {runs} runs with a mirror, {runs} without,"
-        f" {runs} with a mark that cannot be seen. {COMPILES}",
+        f"The shipped {subject.setup.body} sits a short exam: {runs} runs with a mirror, {runs} without."
+        f" {COMPILES}",
         highlight=False,
     )
     found = commands.examine([subject], out, settings, console)

@@ -21,8 +21,10 @@ from mirrormark.show.lab.stage import Stage
 from mirrormark.show.lab.thoughts import Thinker
 
 _DRAW_EVERY_S = 0.05
+_DRAW_OPENING_S = 0.5
+"""While a tab opens, the machine is left to the browser."""
 _CURVE_EVERY_S = 0.25
-_OPENING_S = 1.5
+_OPENING_S = 3.0
 _SWITCH_S = 0.0005
 """Python lets one thread run at a time and by default takes 5 ms to interrupt it. Life makes a thousand short
 calls a step, and would wait for the drawing at many of them."""
@@ -42,7 +44,8 @@ class Page:
         self._opened_s = 0.0
         self.pace = Pace(session, wanted=self._is_watched)
         self.thinker = Thinker(session, wanted=self._is_watched)
-        self.stage, self.panel = Stage(self.server, session), Panel(self.server, session)
+        self.panel = Panel(self.server, session)  # a tab is told of it first, and shows it first
+        self.stage = Stage(self.server, session)
         self._closing, self._switch_s = threading.Event(), sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_S)
         self._connect()
@@ -99,7 +102,8 @@ class Page:
                     curve_due = began + _CURVE_EVERY_S
                     self.panel.show_state(look, self.pace)
             took = time.perf_counter() - began
-            self._closing.wait(max(_DRAW_EVERY_S - took, 0.5 * took))
+            rest_s = max(_DRAW_EVERY_S - took, 0.5 * took) if self._is_watched() else _DRAW_OPENING_S
+            self._closing.wait(rest_s)
 
     # What a person does ------------------------------------------------------------------------------------
 
