@@ -49,7 +49,11 @@ def save_exam():
         _save_pictures(part, pixels)
         write_json(
             folder / "provenance.json",
-            {"sittings": [{"command": ["x", "exam", "runs/a b"]}], "versions": {"mirrormark": "0.1.0"}},
+            {
+                "sittings": [{"command": ["x", "exam", "runs/a b"]}],
+                "versions": {"mirrormark": "0.1.0"},
+                "minds": [{"posture_precision": 0.05}],
+            },
         )
         return folder
 

@@ -132,6 +132,10 @@ def test_the_method_tells_the_numbers_of_the_examined_world(exam):
     assert "100 control steps (5 s)" in told and "on the body (chest or head)" in told
 
 
+def test_a_weighed_drive_is_told(html: str):
+    assert "In G the joint angles' tokens count 0.05, all others 1." in html
+
+
 def test_one_mind_is_shown_everywhere(save_exam, tmp_path):
     """The first that was given, also where another comes first in the alphabet."""
     folder = save_exam(tmp_path / "exam", seeds=(0,), runs=20, chance_runs=20)

@@ -184,7 +184,12 @@ def _write_provenance(minds: list[Subject], out: Path, found: Tables, watch: _St
     took = {"seconds": round(time.time() - watch.began_s, 2), "took_s": watch.took_s()}
     sittings.append({"began_s": watch.began_s, **took, "command": sys.argv})
     sources = [
-        {"run": m.run, "folder": str(m.folder) if m.folder else None, "weights_sha256": m.fingerprint}
+        {
+            "run": m.run,
+            "folder": str(m.folder) if m.folder else None,
+            "weights_sha256": m.fingerprint,
+            "posture_precision": m.mind.config.imagination.posture_precision,
+        }
         for m in minds
     ]
     rows = {"episodes": len(found.episodes), "steps": len(found.steps)}
