@@ -183,6 +183,13 @@ def test_precision_needs_tokens_of_their_own():
         ImaginationConfig(posture_precision=-1.0)
 
 
+def test_a_memory_that_grows_and_a_negative_length_are_refused():
+    with pytest.raises(ValueError, match="recalls"):
+        replace(OURS, recalls=1.0)
+    with pytest.raises(ValueError, match="hush"):
+        replace(GRID, hush=-0.1)
+
+
 def test_a_policy_that_acts_on_the_prior_goes_with_the_public_codes_predictor():
     with pytest.raises(ValueError, match="acts_on"):
         tiny_mind("senses", dynamics=OURS, policy=PolicyConfig(hidden=16, acts_on="prior"))

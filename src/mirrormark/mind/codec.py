@@ -65,6 +65,8 @@ class CodecConfig:
     def __post_init__(self) -> None:
         if self.bins < 2 or self.classes < 2:
             raise ValueError("codec.bins and codec.classes must be at least 2.")
+        if self.hush < 0:
+            raise ValueError(f"codec.hush is {self.hush}: it is a length, 0 or more.")
         if not 0 <= self.silence <= 1:
             raise ValueError(f"codec.silence is a share: give a number from 0 to 1, not {self.silence}.")
 

@@ -56,6 +56,10 @@ class DynamicsConfig:
     kernel: Kernel = "sdpa"
     """How attention is computed; no effect on the result (ours)."""
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.recalls < 1:
+            raise ValueError(f"dynamics.recalls is {self.recalls}: give a share from 0 to below 1.")
+
 
 class Dynamics(nn.Module):
     """hidden[:, t] has seen latents and actions 0..t and predicts latent t+1."""
