@@ -53,7 +53,7 @@ def crew(summon: Summon, device: str) -> Iterator[Executor | None]:
     finally:  # all they did that counts is on disk
         for child in multiprocessing.active_children():
             if child not in before:
-                child.terminate()
+                child.kill()
         pool.shutdown(cancel_futures=True)
 
 
