@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,12 +15,13 @@ from mirrormark.exam.sitting import Settings
 
 CONDITIONS = ("mirror", "absent", "untrained", "iid", "oracle")
 SCRIPT = f"""
-import os, sys, torch
+import os, signal, sys, torch
 from pathlib import Path
 from mirrormark.exam import commands, crew
 from mirrormark.exam.sitting import Settings
 from mirrormark.show import report
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 crew.CORES_EACH = 1
 torch.set_num_threads(1)
 out, runs, first = Path(sys.argv[1]), int(sys.argv[2]), os.getpid()
@@ -78,20 +78,11 @@ def test_helpers_end_with_the_exam(tmp_path, how):
     assert process.stdout is not None and process.stdout.readline() == "begun\n"
     time.sleep(1)
     if how == signal.SIGINT:
-        _press_ctrl_c(process)
+        os.killpg(process.pid, how)  # as Ctrl-C does
     else:
         process.send_signal(how)
     process.wait(timeout=30)
     assert process.returncode != 0 and _gone(process.pid)
-
-
-def _press_ctrl_c(process: subprocess.Popen[str]) -> None:
-    """And again, as a person does: Python drops one that comes while a finaliser runs."""
-    for _ in range(3):
-        os.killpg(process.pid, signal.SIGINT)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=15)
-            return
 
 
 def _gone(session: int) -> bool:
