@@ -212,8 +212,8 @@ def _coverage(results: dict[str, Any]) -> str:
 def _provenance(results: dict[str, Any], directory: Path) -> str:
     path = directory / "provenance.json"
     found = json.loads(path.read_text()) if path.is_file() else {"sittings": [], "versions": {}, "minds": []}
-    weights = sorted({mind["posture_precision"] for mind in found["minds"]})
-    weighed = " or ".join(f"{weight:g}" for weight in weights)
+    weights = sorted({mind["posture_precision"] for mind in found["minds"]} - {1.0})
+    weighed = f" In G the joint angles' tokens count {' or '.join(f'{w:g}' for w in weights)}, all others 1."
     settings = results["settings"]
     seeds = f"{settings['first_exam_seed']}–{settings['first_exam_seed'] + settings['runs'] - 1}"
     commands = "\n".join(
@@ -224,13 +224,7 @@ def _provenance(results: dict[str, Any], directory: Path) -> str:
     training = ", ".join(str(mind["training_seed"]) for mind in results["minds"])
     return (
         f"<p>Training seeds: {training}. Exam seeds: {seeds}; chance: {settings['chance_runs']} runs; "
-        f"actions: {escape(settings['mode'])}."
-        + (
-            f" In G the joint angles' tokens count {weighed}, all others 1."
-            if weights not in ([], [1])
-            else ""
-        )
-        + "</p>"
+        f"actions: {escape(settings['mode'])}.{weighed if weights else ''}</p>"
         f"<p class='small'>{escape(versions)}</p><pre>{escape(commands)}</pre>"
     )
 
