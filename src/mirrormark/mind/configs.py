@@ -95,7 +95,7 @@ IDEAL = replace(
         SWIFT.imagination,
         context=12,  # a touch of ten steps fits
         discount=0.98,
-        posture_precision=0.0,  # .25: removal .38-.41 where 0 has .41-.53 (notebook)
+        posture_precision=0.0,  # .25: removal .36-.41 where 0 has .41-.53 (notebook)
     ),
 )
 
