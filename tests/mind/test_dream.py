@@ -117,17 +117,19 @@ def test_padded_rows_change_nothing(request, ours):
 @pytest.mark.parametrize("ours", OURS)
 @pytest.mark.usefixtures("_padded")
 def test_a_dreamer_dreams_with_the_weights_of_now(monkeypatch, ours):
-    """Its padded copies follow the mind's own weights, and what needs no copy is the mind's own."""
+    """Its padded copies follow the mind's own weights, of which it shares none."""
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
     mind = tiny_mind("senses", dynamics=DynamicsConfig(width=16, heads=2, ffn=32, max_length=16, **ours))
     dreamer = Dreamer(mind.dynamics, mind.policy, torch.float32)
-    assert dreamer._dynamics.blocks[0].up.weight is mind.dynamics.blocks[0].up.weight
-    assert dreamer._dynamics.first.scores.weight.shape != mind.dynamics.first.scores.weight.shape
+    twins, own = (dreamer._dynamics.part, dreamer._policy.part), set(mind.parameters())
+    assert twins[0].first.scores.weight.shape != mind.dynamics.first.scores.weight.shape
+    assert not any(parameter in own for twin in twins for parameter in twin.parameters())
     past, acted = random_latent(mind, 3, 4), torch.rand(3, 3, mind.actions)
     for _ in range(2):
         with torch.no_grad():
             for parameter in mind.parameters():
                 parameter.add_(torch.randn_like(parameter) * 0.1)
+        dreamer.follow()
         dreams = []
         for way in (lambda *a: dreamer(*a, 5, 1.0, False), mind.dream):
             torch.manual_seed(0)

@@ -29,6 +29,7 @@ LOSSES = {
     "fsq flat": {"vision", "proprioception", "quiet"},
     "fsq grid": {"vision", "proprioception", "quiet"},
     "senses": {"vision", "quiet"},
+    "senses, scene": {"vision", "quiet"},
     "symbolic": set(),
 }
 """Beside those of every mind: dynamics, self_prior, policy, value_loss."""

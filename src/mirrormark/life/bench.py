@@ -41,7 +41,7 @@ def bench_learn(
     precision: Literal["fp32", "bf16"] = "bf16",
     capture: bool = True,
     compile: bool | None = None,
-    overlap: bool = False,
+    overlap: bool | None = None,
     steps: int = 50,
     world_sequences: int = 32,
     world_frames: int = 64,
@@ -57,7 +57,7 @@ def bench_learn(
         precision: bf16 has an effect on a GPU only.
         capture: Replay a CUDA graph (GPU only).
         compile: Compile the step first; None: where it is captured.
-        overlap: Let the self-prior learn on a second stream of the captured step.
+        overlap: Let world model and self-prior learn beside the dream; None: where the step is captured.
         steps: Timed steps of each part.
         world_sequences: Sequences in a world-model batch.
         world_frames: Frames in each.
@@ -68,8 +68,7 @@ def bench_learn(
     place = choose_device(device)
     config = LearnerConfig(
         world_sequences=world_sequences, world_frames=world_frames, self_prior_frames=self_prior_frames,
-        dreams=dreams, precision=precision, capture=capture, compile=compile,
-        overlap=overlap,
+        dreams=dreams, precision=precision, capture=capture, compile=compile, overlap=overlap,
     )  # fmt: skip
     learner, memory = _made_up(mind, config, place)
     rows = []
@@ -110,7 +109,7 @@ def _about(mind: str, learner: Learner) -> dict[str, Any]:
         "precision": config.precision if cuda else "fp32",
         "captured": learner.captures,
         "compiled": learner.compiles,
-        "overlap": config.overlap,
+        "overlap": learner.overlaps,
         "batches": f"{config.world_sequences}x{config.world_frames} frames, "
         f"{config.self_prior_frames} states, {config.dreams} dreams",
         "peak_gpu_bytes": torch.cuda.max_memory_allocated() if cuda else None,

@@ -77,14 +77,15 @@ class LearnerConfig:
     """Capture the train step in a CUDA graph (on a GPU)."""
     compile: bool | None = None
     """Compile the train step with torch.compile; None: where it is captured on a GPU (ours)."""
-    overlap: bool = False
-    """In a captured step, let the self-prior learn on a second stream: beside the world model where memory
-    holds tokens, beside the dream where it holds frames (ours)."""
+    overlap: bool | None = None
+    """Let world model and self-prior learn on a second stream of the GPU, beside the dream; no effect on the
+    result. None: where the step is captured, without which it has no effect (ours)."""
     refused_in_a_row: int = 20
     """The run stops with a dump after so many steps in a row whose loss is not finite (ours)."""
 
     def __post_init__(self) -> None:
-        for name in ("world_sequences", "self_prior_frames", "dreams", "codec_frames", "refused_in_a_row"):
+        counts = ("world_sequences", "self_prior_frames", "dreams", "codec_frames", "world_updates")
+        for name in (*counts, "refused_in_a_row"):
             if getattr(self, name) < 1:
                 raise ValueError(f"learner.{name} is {getattr(self, name)}: give at least 1.")
         if self.world_frames < 2:
@@ -122,8 +123,8 @@ class Learner(TrainStep):
         key, remaining = (lap.stages, id(memory)), lap.steps
         if self.captures and key not in self._graphs and remaining > _WARM_UP_STEPS:
             self.train_step(memory, lap.stages)  # what is compiled is compiled here: side streams trouble it
-            self._beside.on = self.config.overlap
-            side = torch.cuda.Stream()
+            self._beside.on = self.overlaps
+            side = torch.cuda.Stream(priority=-1)  # a dream's many small kernels go before what is beside
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
                 for _ in range(_WARM_UP_STEPS - 1):
@@ -132,7 +133,7 @@ class Learner(TrainStep):
             remaining -= _WARM_UP_STEPS
             self._graphs.clear()  # stages only open: an older graph's memory is better used by the new one
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph, stream=side):
                 self.train_step(memory, lap.stages)
             self._graphs[key], self._beside.on = graph, False
         graph = self._graphs.get(key)

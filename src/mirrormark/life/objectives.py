@@ -5,10 +5,16 @@ import torch
 from torch import Tensor
 
 from mirrormark.mind import losses
+from mirrormark.mind.codec import Code
 from mirrormark.mind.dream import Dream
 from mirrormark.mind.mind import Mind
 from mirrormark.mind.objective import Objective
 from mirrormark.mind.senses import Observation
+
+
+def code_of(mind: Mind, observation: Observation) -> Code:
+    """What the encoder makes of them, with its gradient."""
+    return mind.encode(observation)
 
 
 def latent_of(mind: Mind, observation: Observation) -> Tensor:
@@ -19,6 +25,11 @@ def latent_of(mind: Mind, observation: Observation) -> Tensor:
 def cost_of(mind: Mind, latent: Tensor) -> Tensor:
     """G of each latent, (..., K) -> (...)."""
     return mind.expected_free_energy(latent)
+
+
+def costs_of(mind: Mind, dreamed: Dream) -> Tensor:
+    """G of what each dreamed action leads to, (B, H)."""
+    return mind.expected_free_energy(dreamed.latent[:, 1:])
 
 
 def token_objective(mind: Mind, latent: Tensor, action: Tensor) -> tuple[Objective, Tensor]:

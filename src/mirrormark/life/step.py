@@ -1,5 +1,8 @@
 """One train step: world model, self-prior, imagination, policy, value; no host synchronisation in it.
 
+In one step every part learns from the others as they were when it began. So dreaming, a long row of small
+work, need not wait for the others: in a captured step they learn on a second stream of the GPU meanwhile.
+
 Two ways of life share the code. Joint (the paper's): memory holds frames, codec and dynamics learn together.
 Tokens (swift, ideal): the codec learned first and is frozen, memory holds latents, and no convolution is
 left.
@@ -15,8 +18,16 @@ import torch
 from torch import Tensor
 
 from mirrormark.life.descent import Descent
-from mirrormark.life.memory import Memory
-from mirrormark.life.objectives import cost_of, indifferent_objective, latent_of, token_objective
+from mirrormark.life.memory import Draw, Memory
+from mirrormark.life.objectives import (
+    code_of,
+    cost_of,
+    costs_of,
+    indifferent_objective,
+    latent_of,
+    token_objective,
+)
+from mirrormark.mind.codec import Code
 from mirrormark.mind.dream import Dream, Dreamer
 from mirrormark.mind.mind import Mind
 from mirrormark.mind.numerics import tensor_cores
@@ -34,25 +45,29 @@ if TYPE_CHECKING:
 
 class Beside:
     """A second stream of a GPU, for work that the first need not wait for; while it is off, all is done in
-    order."""
+    order. What one stream made and the other reads must be held until the first has waited for the second:
+    memory let go of is used again by the stream that it was made on."""
 
     def __init__(self, device: torch.device) -> None:
         self.on = False
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
-    def fork(self) -> None:
-        """What is done beside may begin when all has been done that was asked for until now."""
-        if self.on and self._stream:
-            self._stream.wait_stream(torch.cuda.current_stream())
-
     def work(self) -> torch.cuda.StreamContext | nullcontext:
         """With this, what is asked for is done beside."""
         return torch.cuda.stream(self._stream) if self.on and self._stream else nullcontext()
 
-    def join(self) -> None:
-        """What follows waits for all that is done beside."""
-        if self.on and self._stream:
-            torch.cuda.current_stream().wait_stream(self._stream)
+    def mark(self) -> torch.cuda.Event | None:
+        """All that was asked for until now, here or, within `work`, beside."""
+        if not self.on:
+            return None
+        mark = torch.cuda.Event()
+        mark.record()
+        return mark
+
+    def wait(self, mark: torch.cuda.Event | None) -> None:
+        """What is asked for from now on, here or beside, is done when the mark is reached."""
+        if mark is not None:
+            torch.cuda.current_stream().wait_event(mark)
 
 
 class TrainStep:
@@ -84,7 +99,8 @@ class TrainStep:
             "behaviour": wrap(behaviour_objective),
             "indifferent": wrap(indifferent_objective),
         }
-        self._encode, self._cost = wrap(latent_of), wrap(cost_of)
+        self._code, self._encode = wrap(code_of), wrap(latent_of)
+        self._cost, self._costs = wrap(cost_of), wrap(costs_of)
         self._beside = Beside(self.device)
         half = torch.bfloat16 if self._half else torch.float32
         self._dreamer = Dreamer(mind.dynamics, mind.policy, half) if self.compiles else None
@@ -97,6 +113,11 @@ class TrainStep:
     def captures(self) -> bool:
         """Whether the step is replayed from a CUDA graph."""
         return self.device.type == "cuda" and self.config.capture
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether parts of it run side by side."""
+        return self.captures and self.config.overlap is not False
 
     @property
     def compiles(self) -> bool:
@@ -112,22 +133,35 @@ class TrainStep:
         c, beside, refused = self.config, self._beside, [torch.zeros((), device=self.device)]
         if "codec" in stages:
             refused.append(self._codec_step(memory))
-        if self.tokens:
-            beside.fork()  # the self-prior learns from stored tokens, beside the world model
-        latent = action = None
-        if "world" in stages:
-            for _ in range(c.world_updates):
-                bad, latent, action = self._world_step(memory)
-                refused.append(bad)
-        if not self.tokens:
-            beside.fork()  # it learns from frames that the codec of now encodes, beside the dream
-        if "self_prior" in stages:
-            with beside.work():
-                refused += [self._self_prior_step(memory) for _ in range(c.self_prior_updates)]
+        if self._dreamer is not None and "policy" in stages:
+            self._dreamer.follow()
+        begun = rated = beside.mark()
+        with beside.work():
+            beside.wait(begun)
+            batch, code = self._world_batch(memory) if "world" in stages else (None, None)
+            ready = beside.mark()
+            world = None if batch is None else self._world_objective(memory, batch, code)
+            diet = [self._diet(memory) for _ in range(c.self_prior_updates)] if "self_prior" in stages else []
         if "policy" in stages:
-            refused += [self._policy_step(memory, latent, action) for _ in range(c.policy_updates)]
-        beside.join()
+            seen = None, None
+            if batch is not None and code is not None:
+                seen = code.latent.detach(), batch.action
+                beside.wait(ready)
+            for _ in range(c.policy_updates):
+                bad, rated = self._policy_step(*self._contexts(memory, *seen))
+                refused.append(bad)
+        with beside.work():
+            if world is not None:
+                refused += self._world_steps(memory, world, None if self._dreams_apart else rated)
+            refused += [self._self_prior_step(latent, rated) for latent in diet]
+            learned = beside.mark()
+        beside.wait(learned)
         self._count(torch.stack(refused).sum())
+
+    @property
+    def _dreams_apart(self) -> bool:
+        """Whether a dream reads nothing that the world model's step changes."""
+        return self._dreamer is not None and (self.tokens or self.mind.dynamics.look is None)
 
     def _count(self, refused: Tensor) -> None:
         bad = (refused > 0).float()
@@ -142,11 +176,13 @@ class TrainStep:
             self.device.type, torch.bfloat16, enabled=self._half, cache_enabled=dreaming and not self.compiles
         )
 
-    def _descend(self, **objectives: Objective) -> Tensor:
-        """One backward pass for all, which share no parameter; then each descent's own step."""
+    def _descend(self, mark: torch.cuda.Event | None = None, /, **objectives: Objective) -> Tensor:
+        """One backward pass for all, which share no parameter; then, when the mark is reached, each descent's
+        own step."""
         for name in objectives:
             self.descents[name].forget()
         torch.stack([objective.loss for objective in objectives.values()]).sum().backward()
+        self._beside.wait(mark)
         refused = [self._take(name, objective) for name, objective in objectives.items()]
         return torch.stack(refused).sum()
 
@@ -165,47 +201,67 @@ class TrainStep:
             objective, _ = self._objective["codec"](self.mind, frames)
         return self._descend(codec=objective)
 
-    def _world_step(self, memory: Memory) -> tuple[Tensor, Tensor, Tensor]:
-        """Learns to predict; also gives the batch's latents and actions, for dreams to start from."""
+    def _world_batch(self, memory: Memory) -> tuple[Draw, Code | None]:
+        """Sequences for the world model to learn from. Where memory holds frames, also their code, from whose
+        latents dreams start: they need not wait for the losses."""
         draw = memory.sequences(self.config.world_sequences, self.config.world_frames)
         if self.tokens:
-            latent = draw.observation["latent"].long()
-            with self._autocast():
-                objective, surprise = self._objective["tokens"](self.mind, latent, draw.action)
-            if memory.config.curious_share:
-                memory.report_error(draw.row, surprise)
-        else:
-            with self._autocast():
-                objective, code = self._objective["joint"](self.mind, draw.observation, draw.action)
-            latent = code.latent.detach()
-        return self._descend(world=objective), latent, draw.action
-
-    def _self_prior_step(self, memory: Memory) -> Tensor:
-        c = self.config
-        frames = memory.frames(c.self_prior_frames, c.diet_marked_share, c.diet_random_only)
+            return draw, None
         with self._autocast():
-            objective = self._objective["self_prior"](self.mind, self._latent_of(frames))
-        refused = self._descend(self_prior=objective)
+            return draw, self._code(self.mind, draw.observation)
+
+    def _world_objective(self, memory: Memory, draw: Draw, code: Code | None) -> Objective:
+        if code is not None:
+            with self._autocast():
+                return self._objective["joint"](self.mind, draw.observation, draw.action, code)[0]
+        latent = draw.observation["latent"].long()
+        with self._autocast():
+            objective, surprise = self._objective["tokens"](self.mind, latent, draw.action)
+        if memory.config.curious_share:
+            memory.report_error(draw.row, surprise)
+        return objective
+
+    def _world_steps(
+        self, memory: Memory, objective: Objective, mark: torch.cuda.Event | None
+    ) -> list[Tensor]:
+        """Descends the objective when the mark is reached, and then those of further batches."""
+        refused = [self._descend(mark, world=objective)]
+        for _ in range(self.config.world_updates - 1):
+            refused.append(self._descend(world=self._world_objective(memory, *self._world_batch(memory))))
+        return refused
+
+    def _diet(self, memory: Memory) -> Tensor:
+        """Latents for the self-prior to learn from."""
+        c = self.config
+        return self._latent_of(memory.frames(c.self_prior_frames, c.diet_marked_share, c.diet_random_only))
+
+    def _self_prior_step(self, latent: Tensor, mark: torch.cuda.Event | None) -> Tensor:
+        with self._autocast():
+            objective = self._objective["self_prior"](self.mind, latent)
+        refused = self._descend(mark, self_prior=objective)
         self.mind.update_ema(self_prior=True, value=False)
         return refused
 
-    def _policy_step(self, memory: Memory, latent: Tensor | None, action: Tensor | None) -> Tensor:
-        if self.tokens:
-            self._beside.join()  # restless pasts are chosen by the self-prior of now
-        past, acted = self._contexts(memory, latent, action)
+    def _policy_step(self, past: Tensor, acted: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
+        """Learns from a dream; also marks when it was dreamed and rated: from then on the parts that it came
+        from may change."""
         buffers = list(self.mind.return_range.buffers())
         before = [buffer.clone() for buffer in buffers]
         with self._autocast(dreaming=True):
             dreamed = self._dream(past, acted[:, :-1])
-        self._beside.join()  # by which dreams are rated
+        with torch.no_grad(), self._autocast():
+            cost = None if self.config.cost == "none" else self._costs(self.mind, dreamed)
+        rated = self._beside.mark()
         with self._autocast():
-            cost = "indifferent" if self.config.cost == "none" else "behaviour"
-            policy, value = self._objective[cost](self.mind, dreamed)
+            if cost is None:
+                policy, value = self._objective["indifferent"](self.mind, dreamed)
+            else:
+                policy, value = self._objective["behaviour"](self.mind, dreamed, cost)
         for buffer, old in zip(buffers, before):
             buffer.copy_(torch.where(buffer.isfinite(), buffer, old))
         refused = self._descend(policy=policy, value=value)
         self.mind.update_ema(self_prior=False, value=True)
-        return refused
+        return refused, rated
 
     def _dream(self, past: Tensor, acted: Tensor) -> Dream:
         if self._dreamer is None:

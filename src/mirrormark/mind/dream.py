@@ -4,8 +4,8 @@ a dream (the policy learns by log-probabilities of the dreamed actions, E11)."""
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -117,60 +117,58 @@ def replay_dream(
     return torch.stack(latents, 1)
 
 
-def _even(layer: nn.Linear, dtype: torch.dtype) -> nn.Linear:
-    """The layer with room for its weights in `dtype`, and for a WideLinear's in even sizes; itself, where
-    that is what it has."""
-    shape = layer.weight.shape
+class Twin(Generic[Part]):
+    """A copy of a part as a dream reads it: linear layers in `dtype` and even sizes, but in full precision
+    where the original computes so (`exact`). It shares no weight: the original may learn meanwhile."""
+
+    def __init__(self, part: Part, dtype: torch.dtype, exact: tuple[str, ...]) -> None:
+        look = getattr(part, "look", None)  # the codec behind a look is no part of it
+        self.part = copy.deepcopy(part, {id(look): look}).requires_grad_(False)
+        for name, layer in self.part.named_modules():
+            if isinstance(layer, nn.Linear | nn.Conv2d):
+                _make_room(layer, torch.float32 if name.split(".")[-1] in exact else dtype)
+        self._copies: dict[tuple, tuple[list[Tensor], list[Tensor]]] = {}
+        for own, whole in zip(self.part.parameters(), part.parameters()):
+            own = own[tuple(slice(side) for side in whole.shape)]
+            alike = own.dtype, own.stride() == whole.stride()  # of one kind, they are copied by one kernel
+            for tensors, tensor in zip(self._copies.setdefault(alike, ([], [])), (own, whole)):
+                tensors.append(tensor)
+
+    @torch.no_grad()
+    def follow(self) -> None:
+        """Take over the weights of now."""
+        for own, whole in self._copies.values():
+            torch._foreach_copy_(own, whole)
+
+
+def _make_room(layer: nn.Linear | nn.Conv2d, dtype: torch.dtype) -> None:
+    """Weights of zeros in `dtype`, a WideLinear's in even sizes."""
+    shape: Sequence[int] = layer.weight.shape
     if isinstance(layer, WideLinear):
-        shape = tuple(side + spare(side, layer.weight) for side in shape)
-    if shape == layer.weight.shape and dtype == layer.weight.dtype:
-        return layer
-    own, place = copy.copy(layer), {"dtype": dtype, "device": layer.weight.device}
-    own._parameters = {
-        "weight": nn.Parameter(torch.zeros(shape, **place), requires_grad=False),
-        "bias": nn.Parameter(torch.zeros(shape[0], **place), requires_grad=False),
-    }
-    return own
+        shape = [side + spare(side, layer.weight) for side in shape]
+    place = {"dtype": dtype, "device": layer.weight.device}
+    layer.weight = nn.Parameter(torch.zeros(shape, **place), requires_grad=False)
+    layer.bias = nn.Parameter(torch.zeros(shape[0], **place), requires_grad=False)
 
 
 class Dreamer:
     """Dreams of one dynamics and policy, again and again: a compiled prefill, one compiled step for the whole
-    horizon, and weights that are cast and padded once a dream, not once a step."""
+    horizon, and weights that are cast and padded once, not once a step."""
 
     def __init__(self, dynamics: Dynamics, policy: Policy, dtype: torch.dtype):
-        self._own: list[Tensor] = []
-        self._whole: list[Tensor] = []
-        self._dynamics = self._twin(dynamics, dtype, ("scores", "keep", "drift"))
-        self._policy = self._twin(policy, dtype, ("head",))
+        self._dynamics = Twin(dynamics, dtype, ("scores", "keep", "drift"))
+        self._policy = Twin(policy, dtype, ("head",))
         self._recall = torch.compile(recall, dynamic=False)
         self._imagine = torch.compile(imagine, dynamic=False)
 
-    def _twin(self, part: Part, dtype: torch.dtype, exact: tuple[str, ...]) -> Part:
-        """A copy that shares all weights but those of its linear layers, which are in `dtype`, or in full
-        precision where the original computes so (`exact`)."""
-        shared = [
-            *part.parameters(),
-            getattr(part, "look", None),
-        ]  # the codec behind a look is no copy either
-        twin = copy.deepcopy(part, {id(thing): thing for thing in shared})
-        for name, layer in part.named_modules():
-            if not isinstance(layer, nn.Linear):
-                continue
-            own = _even(layer, torch.float32 if name.split(".")[-1] in exact else dtype)
-            if own is not layer:
-                twin.set_submodule(name, own)
-                self._own += [own.weight[: layer.out_features, : layer.in_features]]
-                self._own += [own.bias[: layer.out_features]]
-                self._whole += [layer.weight, layer.bias]
-        return twin
+    def follow(self) -> None:
+        """Dream by the dynamics of now, until the next call: meanwhile the dynamics itself may change."""
+        self._dynamics.follow()
 
-    @torch.no_grad()
     def __call__(
         self, context_latent: Tensor, context_action: Tensor, horizon: int, temperature: float, dropout: bool
     ) -> Dream:
-        """`dream`, with the weights as they are now."""
-        if self._own:
-            torch._foreach_copy_(self._own, self._whole)
-        context = context_latent, context_action
-        settings = horizon, temperature, dropout
-        return dream(self._dynamics, self._policy, *context, *settings, self._recall, self._imagine)
+        """`dream`, with the policy of now."""
+        self._policy.follow()
+        parts, context = (self._dynamics.part, self._policy.part), (context_latent, context_action)
+        return dream(*parts, *context, horizon, temperature, dropout, self._recall, self._imagine)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 LONGEST = 64
 HEAD_SIZES = (16, 32, 64)
+STEP_WARPS = 1  # a head's sums then stay within a warp: no thread waits for another
 
 
 @triton.jit
@@ -63,23 +64,25 @@ def _backward(grad, qkv, out, scale, steps, HEADS: tl.constexpr, SIZE: tl.conste
 def _step(qkv, keys, values, position, out, scale, length, HEADS: tl.constexpr, SIZE: tl.constexpr,
           ROWS: tl.constexpr):  # fmt: skip
     width: tl.constexpr = HEADS * SIZE
-    sequence, head = (tl.program_id(0) // HEADS).to(tl.int64), tl.program_id(0) % HEADS
+    program = tl.program_id(0).to(tl.int64)
     rows, columns = tl.arange(0, ROWS), tl.arange(0, SIZE)
+    column = program % HEADS * SIZE + columns
     at = tl.load(position)
-    place = sequence * (3 * width) + head * SIZE + columns
-    q = tl.load(qkv + place).to(tl.float32)
-    k, v = tl.load(qkv + place + width), tl.load(qkv + place + 2 * width)
-    start = (sequence * HEADS + head) * length * SIZE
+    place = qkv + program // HEADS * (3 * width) + column
+    q, k, v = tl.load(place).to(tl.float32), tl.load(place + width), tl.load(place + 2 * width)
+    start = program * length * SIZE
+    past = start + rows[:, None] * SIZE + columns[None, :]
+    old_keys = tl.load(keys + past, rows[:, None] < at, 0.0)
+    old_values = tl.load(values + past, rows[:, None] < at, 0.0)
     tl.store(keys + start + at * SIZE + columns, k)
     tl.store(values + start + at * SIZE + columns, v)
-    place = start + rows[:, None] * SIZE + columns[None, :]
-    past, now = rows[:, None] < at, rows[:, None] == at
-    all_keys = tl.where(now, k[None, :], tl.load(keys + place, past, 0.0)).to(tl.float32)
-    all_values = tl.where(now, v[None, :], tl.load(values + place, past, 0.0)).to(tl.float32)
-    scores = tl.where(rows <= at, tl.sum(all_keys * q[None, :], 1) * scale, float("-inf"))
-    weights = tl.exp(scores - tl.max(scores, 0))
-    mixed = tl.sum(weights[:, None] * all_values, 0) / tl.sum(weights, 0)
-    tl.store(out + sequence * width + head * SIZE + columns, mixed.to(k.dtype))
+    scores = tl.sum(old_keys.to(tl.float32) * q[None, :], 1) * scale
+    scores, own = tl.where(rows < at, scores, float("-inf")), tl.sum(k.to(tl.float32) * q, 0) * scale
+    highest = tl.maximum(tl.max(scores, 0), own)
+    weights, weight = tl.exp(scores - highest), tl.exp(own - highest)
+    mixed = tl.sum(weights[:, None] * old_values.to(tl.float32), 0) + weight * v.to(tl.float32)
+    mixed = mixed / (tl.sum(weights, 0) + weight)
+    tl.store(out + program // HEADS * width + column, mixed.to(k.dtype))
 
 
 def _sizes(qkv: Tensor, heads: int, longest: int) -> dict[str, int]:
@@ -141,7 +144,7 @@ def step_attention(qkv: Tensor, keys: Tensor, values: Tensor, position: Tensor, 
     qkv = qkv.contiguous()
     out = qkv.new_empty(*qkv.shape[:-1], qkv.shape[-1] // 3)
     length = keys.shape[2]
-    sizes = _sizes(qkv, heads, length) | {"num_warps": 4}  # many keys, one query: threads to load them
+    sizes = _sizes(qkv, heads, length) | {"num_warps": STEP_WARPS}
     grid = (qkv.shape[0] * heads,)
     _step[grid](qkv, keys, values, position, out, sizes["SIZE"] ** -0.5, length, **sizes)
     return out

@@ -180,7 +180,7 @@ def draw(log_probs: Tensor, temperature: float = 1.0) -> Tensor:
     """Sample (..., K) class indices from a table (Gumbel-max); temperature 0 takes the likeliest."""
     if temperature == 0:
         return log_probs.argmax(-1)
-    noise = torch.empty_like(log_probs).exponential_().clamp_min_(1e-30).log_()
+    noise = torch.rand_like(log_probs).clamp_min_(1e-30).log_().neg_().log_()
     sharpened = log_probs if temperature == 1 else log_probs / temperature
     return (sharpened - noise).argmax(-1)
 

@@ -28,11 +28,11 @@ class Objective(NamedTuple):
     metrics: dict[str, Tensor]
 
 
-def codec_objective(mind: Mind, observation: Observation) -> tuple[Objective, Code]:
+def codec_objective(mind: Mind, observation: Observation, code: Code | None = None) -> tuple[Objective, Code]:
     """E8 without dynamics: reconstruction, auxiliary decoder and quiet terms; frames need no order. Gradient:
-    codec."""
+    codec. code: of the observation, if it is known already."""
     codec, weights = mind.codec, mind.config.losses
-    code = codec.encode(observation)
+    code = codec.encode(observation) if code is None else code
     terms = _reconstruction(mind, code, observation) if codec.learned else {}
     senses = {name: codec.senses[name.removeprefix("auxiliary_")] for name in terms}
     scales = {n: weights.vector_weight if sense.kind == "vector" else 1.0 for n, sense in senses.items()}
@@ -94,10 +94,12 @@ def dynamics_objective(
     return Objective(L.weighted_sum(terms, scales), {n: t.detach() for n, t in terms.items()})
 
 
-def world_objective(mind: Mind, observation: Observation, action: Tensor) -> tuple[Objective, Code]:
+def world_objective(
+    mind: Mind, observation: Observation, action: Tensor, code: Code | None = None
+) -> tuple[Objective, Code]:
     """E8 whole, on sequences (B, T, ...). Gradient: codec and dynamics. The code is given back for the other
-    parts."""
-    codec, code = codec_objective(mind, observation)
+    parts; or given, if it is known already."""
+    codec, code = codec_objective(mind, observation, code)
     learns_along = code.logits is not None
     dynamics = dynamics_objective(
         mind, code.latent, action, code.logits, code.straight_through if learns_along else None
@@ -115,12 +117,15 @@ def self_prior_objective(mind: Mind, latent: Tensor) -> Objective:
     return Objective(loss, {"self_prior": loss.detach(), "G_everyday": surprise.mean()})
 
 
-def behaviour_objective(mind: Mind, dreamed: Dream) -> tuple[Objective, Objective]:
-    """E11 on a dream: (policy objective, value objective). G of s_{t+1} is the cost of a_t (D2). Updates
-    S."""
+def behaviour_objective(
+    mind: Mind, dreamed: Dream, cost: Tensor | None = None
+) -> tuple[Objective, Objective]:
+    """E11 on a dream: (policy objective, value objective). G of s_{t+1} is the cost of a_t (D2): (B, H), if
+    it is known already. Updates S."""
     c, w = mind.config.imagination, mind.config.losses
     with torch.no_grad():
-        cost = mind.expected_free_energy(dreamed.latent[:, 1:])  # (B, H)
+        if cost is None:
+            cost = mind.expected_free_energy(dreamed.latent[:, 1:])
         centred = cost - cost.mean() if c.centre_cost else cost  # D11
     read = mind.dynamics.reading(dreamed.latent)
     value_logits = mind.value.logits(read, dreamed.hidden)  # (B, H+1, bins)
