@@ -152,6 +152,28 @@ class Measured:
         return *rest, info | {"hand_mark_distance_m": self._distance_m[self._t - 1]}
 
 
+def test_optimism_is_what_the_dream_lacks_of_the_real_cost(told, monkeypatch):
+    """The world's own future is no optimism; a dream that stands still lacks what the world adds later."""
+    mind = born(symbolic()).mind
+    latent = gates.latents(mind, told.episodes.observation)[:4, :100]
+    action, cost = told.episodes.action[:4, :100], gates.efe(mind, latent)
+    ahead = slice(50, 50 + gates.DREAM_CONTROL_STEPS + 1)
+
+    def optimism(dreamed, cost=cost):
+        def replay(_, past, acted, to_do, __):
+            assert torch.equal(past[:, -1], latent[:, 50]) and acted.shape[1] == past.shape[1] - 1
+            assert torch.equal(to_do, action[:, ahead][:, :-1])
+            return dreamed
+
+        monkeypatch.setattr(gates, "replay_dream", replay)
+        return gates.dream_optimism_nats(mind, latent, action, cost)
+
+    assert optimism(latent[:, ahead]) == pytest.approx(0, abs=1e-4)
+    still = latent[:, 50:51].expand_as(latent[:, ahead])
+    rising = cost[:, 50:51] + torch.arange(100.0)
+    assert optimism(still, rising) == pytest.approx(float(torch.arange(51.0, 71.0).mean()), abs=1e-3)
+
+
 def test_the_band_of_distances_is_over_episodes_not_over_moments():
     """Four episodes around 1, 2, 3 and 4 cm; each moves by ±1 cm, and in the last one the mark comes off."""
     life = born(symbolic())

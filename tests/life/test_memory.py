@@ -137,6 +137,17 @@ def test_new_episodes_are_as_interesting_as_the_worst():
     assert memory.error[30 + 6] == 7.0
 
 
+@pytest.mark.parametrize("more", [0, 7, 13], ids=["not full", "round once", "round twice"])
+def test_recent_draws_are_the_newest_of_each_group(more):
+    memory = filled(MemoryConfig(capacity_episodes=40, recent_share=0.5, recent_episodes=2))
+    memory.extend(episodes(more, policy=True, marked=True, first=306))
+    number = numbers(memory.sequences(480, 3).observation["latent"][:, 0])
+    newest = [g * 100 + 6 + (more if g == 3 else 0) - back for g in range(4) for back in (2, 1)]
+    assert number[240:].unique().tolist() == newest
+    assert torch.bincount(number[240:] // 100).tolist() == [60] * 4
+    assert len(number[:240].unique()) == sum(memory.counts.values())
+
+
 def test_flipping_every_mark_flag_leaves_the_same_draws():
     """Labels choose groups on the way in; once the groups are fixed, no draw looks at a flag."""
     one, other = filled(), filled()
@@ -169,6 +180,10 @@ def test_bad_input_is_refused():
         MemoryConfig(capacity_episodes=3)
     with pytest.raises(ValueError, match="curious_share"):
         MemoryConfig(curious_share=1.5)
+    with pytest.raises(ValueError, match="more than 1 together"):
+        MemoryConfig(curious_share=0.6, recent_share=0.6)
+    with pytest.raises(ValueError, match="recent_episodes"):
+        MemoryConfig(recent_episodes=0)
     with pytest.raises(ValueError, match="window of 13"):
         filled().sequences(4, 13)
     assert GROUPS[2 * 0 + 1] == "random_marked"

@@ -207,6 +207,20 @@ class Behaviour(NamedTuple):
     distance_p05_m: float  # 5th and 95th percentile of episodes' means: Fig. 4a's band
     distance_p95_m: float
     efe_nats: float
+    dream_optimism_nats: float
+
+
+@torch.no_grad()
+def dream_optimism_nats(mind: Mind, latent: Tensor, action: Tensor, cost: Tensor) -> float:
+    """Gate 4 where the policy goes: from the middle of its own episodes on, with the actions that it took, by
+    how much the dreamed G of the next second lies below the real one. latent (N, L, K), action (N, L, A),
+    cost (N, L)."""
+    context, now = mind.config.imagination.context, latent.shape[1] // 2
+    past, ahead = slice(now - context + 1, now), slice(now, now + DREAM_CONTROL_STEPS)
+    temperature = mind.config.imagination.temperature
+    seen = latent[:, past.start : now + 1]
+    dreamed = replay_dream(mind.dynamics, seen, action[:, past], action[:, ahead], temperature)[:, 1:]
+    return float((cost[:, ahead.start + 1 : ahead.stop + 1] - efe(mind, dreamed)).mean())
 
 
 def behave(mind: Mind, worlds: Worlds, seed: int = _EXAM_SEED) -> Behaviour:
@@ -217,12 +231,15 @@ def behave(mind: Mind, worlds: Worlds, seed: int = _EXAM_SEED) -> Behaviour:
     observation, info = worlds.reset(
         seed=list(range(seed, seed + worlds.n)), marked=np.ones(worlds.n, np.bool_)
     )
-    distance, cost = [], []
+    distance, seen, acted = [], [], []
     for _ in range(EPISODE_CONTROL_STEPS):
-        observation, _, _, _, info = worlds.step(actor.act(observation))
+        acted.append(actor.act(observation))
+        seen.append(actor.latent)
+        observation, _, _, _, info = worlds.step(acted[-1])
         distance.append(info["hand_mark_distance_m"])
-        cost.append(actor.expected_free_energy)
     torch.set_num_threads(threads)  # see rollout.gather
+    latent, action = torch.stack(seen, 1), torch.from_numpy(np.stack(acted, 1)).to(mind.device)
+    cost = efe(mind, latent)
     low_m, high_m = np.nanpercentile(np.nanmean(distance, axis=0), (5, 95))
     return Behaviour(
         float(info["mark_removed"].mean()),
@@ -230,7 +247,8 @@ def behave(mind: Mind, worlds: Worlds, seed: int = _EXAM_SEED) -> Behaviour:
         float(np.nanmean(distance)),
         float(low_m),
         float(high_m),
-        float(np.mean(cost)),
+        float(cost.mean()),
+        dream_optimism_nats(mind, latent, action, cost),
     )
 
 
@@ -264,6 +282,7 @@ def indicators(mind: Mind, held: HeldOut, worlds: Worlds | None) -> dict[str, fl
             "distance_p05_m": done.distance_p05_m,
             "distance_p95_m": done.distance_p95_m,
             "efe_policy_nats": done.efe_nats,
+            "dream_optimism_nats": done.dream_optimism_nats,
         }
     return found | {
         "chance_removal_rate": held.removal_rate,

@@ -32,12 +32,22 @@ class MemoryConfig:
     """Share of each dynamics batch drawn by the dynamics' own last prediction error (ours; 0 = off)."""
     curious_power: float = 0.7
     """Exponent on that error: 0 draws evenly, 1 in proportion (Kauvar et al. 2023 use 0.7)."""
+    recent_share: float = 0.0
+    """Share of each dynamics batch drawn from the newest episodes (ours; 0 = off): a policy learns in dreams
+    of what it does now, and finds what the sequence model has not yet seen of that."""
+    recent_episodes: int = 512
+    """How many episodes of each group are the newest (ours)."""
 
     def __post_init__(self) -> None:
         if self.capacity_episodes < 4:
             raise ValueError("memory.capacity_episodes must be at least 4, one episode for each group.")
-        if not 0 <= self.curious_share <= 1:
-            raise ValueError("memory.curious_share is a share: give a number from 0 to 1.")
+        for name in ("curious_share", "recent_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"memory.{name} is a share: give a number from 0 to 1.")
+        if self.curious_share + self.recent_share > 1:
+            raise ValueError("memory.curious_share and memory.recent_share are more than 1 together.")
+        if self.recent_episodes < 1:
+            raise ValueError(f"memory.recent_episodes is {self.recent_episodes}: give at least 1.")
 
 
 class Episodes(NamedTuple):
@@ -82,6 +92,7 @@ class Memory:
         self.mark = room((), torch.bool)
         self.error = torch.zeros(rows, device=self.device)
         self.count = torch.zeros(len(GROUPS), dtype=torch.int64, device=self.device)
+        self._newest = torch.zeros(len(GROUPS), dtype=torch.int64, device=self.device)
         self._slots = torch.zeros(_SLOTS, dtype=torch.int64, device=self.device)
         self._written = [0] * len(GROUPS)
 
@@ -123,6 +134,7 @@ class Memory:
     def _publish_counts(self) -> None:
         counts = torch.tensor([min(written, self.per_group) for written in self._written])
         self.count.copy_(counts)
+        self._newest.copy_(torch.tensor([(written - 1) % self.per_group for written in self._written]))
         filled = counts.nonzero().flatten()
         if len(filled):
             self._slots.copy_(filled[torch.arange(_SLOTS) % len(filled)])
@@ -134,6 +146,12 @@ class Memory:
         place = torch.rand(group.shape, device=self.device) * self.count[group]
         return group * self.per_group + place.long().clamp_max(self.per_group - 1)
 
+    def _recent_rows(self, group: Tensor) -> Tensor:
+        """One of the newest rows, uniformly, from the given group of each draw."""
+        count = self.count[group].clamp_max(self.config.recent_episodes)
+        back = (torch.rand(group.shape, device=self.device) * count).long()
+        return group * self.per_group + (self._newest[group] - back) % self.per_group
+
     def _curious_rows(self, batch: int) -> Tensor:
         """Rows in proportion to their last prediction error to the configured power."""
         place = torch.arange(self.per_group, device=self.device)
@@ -143,13 +161,18 @@ class Memory:
         return torch.searchsorted(weight, wanted, right=True).clamp_max(len(weight) - 1)
 
     def sequences(self, batch: int, length: int) -> Draw:
-        """(B, T) windows: groups in even rotation, episode and start uniform, a share of them by
-        curiosity."""
+        """(B, T) windows: groups in even rotation, episode and start uniform, a share of them by curiosity
+        and a share from the newest."""
         rotation = torch.arange(batch, device=self.device) + torch.randint(_SLOTS, (1,), device=self.device)
-        row = self._episodes_of(self._slots[rotation % _SLOTS])
-        curious = round(batch * self.config.curious_share)
+        group = self._slots[rotation % _SLOTS]
+        row = self._episodes_of(group)
+        curious, recent = (
+            round(batch * share) for share in (self.config.curious_share, self.config.recent_share)
+        )
         if curious:
             row = torch.cat([self._curious_rows(curious), row[curious:]])
+        if recent:
+            row = torch.cat([row[: batch - recent], self._recent_rows(group[batch - recent :])])
         return self._windows(row, length)
 
     def any_sequences(self, batch: int, length: int) -> Draw:
