@@ -185,6 +185,22 @@ def test_the_band_of_distances_is_over_episodes_not_over_moments():
     assert done.distance_p05_m == pytest.approx(0.0115) and done.distance_p95_m == pytest.approx(0.0385)
 
 
+def test_the_cost_of_a_worn_mark_is_taken_while_it_is_on(monkeypatch):
+    """Marks that go after 30 control steps, and a cost that tells the time."""
+    life = born(symbolic())
+    worlds, clock = life.worlds(4), torch.arange(100.0).expand(4, 100)
+    step = worlds.step
+
+    def losing(action):
+        *rest, info = step(action)
+        return *rest, info | {"mark_present": info["t"] < 30}
+
+    monkeypatch.setattr(worlds, "step", losing)
+    monkeypatch.setattr(gates, "efe", lambda _, latent: clock[:, : latent.shape[1]])
+    done = gates.behave(life.mind, worlds)
+    assert done.efe_nats == pytest.approx(49.5) and done.efe_worn_nats == pytest.approx(14.5)
+
+
 def test_all_indicators_have_the_keys_and_repeat_themselves(told):
     life = born(symbolic())
     results = []

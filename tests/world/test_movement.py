@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mirrormark.world.movement import Movement, MovementConfig
+from mirrormark.world.movement import KINDS, Movement, MovementConfig
 from mirrormark.world.worlds import Worlds
 
 
@@ -14,7 +14,7 @@ def episode(kind: str, seeds: list[int], steps: int = 60) -> np.ndarray:
     return np.stack([movement.act(seen) for _ in range(steps)], axis=1)
 
 
-@pytest.mark.parametrize("kind", ["iid", "held", "goal"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_actions_are_legal_and_depend_on_their_own_seed_only(kind):
     together, alone = episode(kind, [4, 5, 6]), episode(kind, [5])
     assert (np.abs(together) <= 1).all()
@@ -30,6 +30,24 @@ def test_holds_are_drawn_per_episode_up_to_the_longest():
         assert len(set(np.diff([0, *changes]))) == 1
         holds.append(changes[0])
     assert min(holds) == 1 and max(holds) == 16
+
+
+def test_bouts_are_held_movement_with_rests_of_ten_to_forty_control_steps():
+    seeds = list(range(300))
+    bouts, held = (episode(kind, seeds, steps=100) for kind in ("bouts", "held"))
+    moves = bouts.any(-1)
+    assert np.array_equal(bouts[moves], held[moves]) and 0.45 < moves.mean() < 0.55
+    assert 0.4 < moves[:, 0].mean() < 0.6
+    for one in moves:
+        turns = np.flatnonzero(np.diff(one))
+        assert len(turns) and turns[0] < 40
+        assert all(10 <= length <= 40 for length in np.diff(turns))
+
+
+@pytest.mark.parametrize("lengths", [(0, 10), (20, 10)])
+def test_impossible_bouts_are_refused(lengths):
+    with pytest.raises(ValueError, match="bout_control_steps"):
+        MovementConfig("bouts", bout_control_steps=lengths)
 
 
 def test_goal_babbling_reaches_its_postures():

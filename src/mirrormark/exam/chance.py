@@ -8,7 +8,7 @@ from rich.progress import track
 
 from mirrormark.exam.oracle import Oracle
 from mirrormark.exam.statistics import wilson
-from mirrormark.world.movement import Movement, MovementConfig
+from mirrormark.world.movement import KINDS, Movement, MovementConfig
 from mirrormark.world.worlds import EPISODE_CONTROL_STEPS, Worlds
 
 
@@ -35,7 +35,7 @@ def bench_chance(
     if episodes < 1 or oracle_episodes < 1:
         raise ValueError("episodes and oracle_episodes must be at least 1.")
     rows = []
-    for player in ("iid", "held", "goal", "oracle"):
+    for player in (*KINDS, "oracle"):
         n = oracle_episodes if player == "oracle" else episodes
         worlds = Worlds(body, n, senses=("proprioception",), tone=tone, tone_scale=tone_scale)
         removed, yoked, distance = _play(worlds, player, seed)

@@ -207,6 +207,7 @@ class Behaviour(NamedTuple):
     distance_p05_m: float  # 5th and 95th percentile of episodes' means: Fig. 4a's band
     distance_p95_m: float
     efe_nats: float
+    efe_worn_nats: float  # while the mark is on: as low as without one, it is hidden
     dream_optimism_nats: float
 
 
@@ -231,10 +232,11 @@ def behave(mind: Mind, worlds: Worlds, seed: int = _EXAM_SEED) -> Behaviour:
     observation, info = worlds.reset(
         seed=list(range(seed, seed + worlds.n)), marked=np.ones(worlds.n, np.bool_)
     )
-    distance, seen, acted = [], [], []
+    distance, seen, acted, worn = [], [], [], []
     for _ in range(EPISODE_CONTROL_STEPS):
         acted.append(actor.act(observation))
         seen.append(actor.latent)
+        worn.append(info["mark_present"].copy())
         observation, _, _, _, info = worlds.step(acted[-1])
         distance.append(info["hand_mark_distance_m"])
     torch.set_num_threads(threads)  # see rollout.gather
@@ -248,6 +250,7 @@ def behave(mind: Mind, worlds: Worlds, seed: int = _EXAM_SEED) -> Behaviour:
         float(low_m),
         float(high_m),
         float(cost.mean()),
+        float(cost[torch.from_numpy(np.stack(worn, 1)).to(cost.device)].mean()),
         dream_optimism_nats(mind, latent, action, cost),
     )
 
@@ -282,6 +285,7 @@ def indicators(mind: Mind, held: HeldOut, worlds: Worlds | None) -> dict[str, fl
             "distance_p05_m": done.distance_p05_m,
             "distance_p95_m": done.distance_p95_m,
             "efe_policy_nats": done.efe_nats,
+            "efe_worn_nats": done.efe_worn_nats,
             "dream_optimism_nats": done.dream_optimism_nats,
         }
     return found | {

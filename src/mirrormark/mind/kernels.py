@@ -12,7 +12,7 @@ from torch import Tensor
 
 LONGEST = 64
 HEAD_SIZES = (16, 32, 64)
-STEP_WARPS = 1  # a head's sums then stay within a warp: no thread waits for another
+STEP = {"ROWS": 8, "num_warps": 1}  # a head's sums stay within a warp: no thread waits for another
 
 
 @triton.jit
@@ -63,26 +63,30 @@ def _backward(grad, qkv, out, scale, steps, HEADS: tl.constexpr, SIZE: tl.conste
 @triton.jit
 def _step(qkv, keys, values, position, out, scale, length, HEADS: tl.constexpr, SIZE: tl.constexpr,
           ROWS: tl.constexpr):  # fmt: skip
+    """The past is walked through in blocks of ROWS, as far as it goes, with a running softmax."""
     width: tl.constexpr = HEADS * SIZE
-    program = tl.program_id(0).to(tl.int64)
-    rows, columns = tl.arange(0, ROWS), tl.arange(0, SIZE)
+    program, columns = tl.program_id(0).to(tl.int64), tl.arange(0, SIZE)
     column = program % HEADS * SIZE + columns
-    at = tl.load(position)
+    at = tl.load(position).to(tl.int32)
     place = qkv + program // HEADS * (3 * width) + column
     q, k, v = tl.load(place).to(tl.float32), tl.load(place + width), tl.load(place + 2 * width)
     start = program * length * SIZE
-    past = start + rows[:, None] * SIZE + columns[None, :]
-    old_keys = tl.load(keys + past, rows[:, None] < at, 0.0)
-    old_values = tl.load(values + past, rows[:, None] < at, 0.0)
     tl.store(keys + start + at * SIZE + columns, k)
     tl.store(values + start + at * SIZE + columns, v)
-    scores = tl.sum(old_keys.to(tl.float32) * q[None, :], 1) * scale
-    scores, own = tl.where(rows < at, scores, float("-inf")), tl.sum(k.to(tl.float32) * q, 0) * scale
-    highest = tl.maximum(tl.max(scores, 0), own)
-    weights, weight = tl.exp(scores - highest), tl.exp(own - highest)
-    mixed = tl.sum(weights[:, None] * old_values.to(tl.float32), 0) + weight * v.to(tl.float32)
-    mixed = mixed / (tl.sum(weights, 0) + weight)
-    tl.store(out + program // HEADS * width + column, mixed.to(k.dtype))
+    highest = tl.sum(k.to(tl.float32) * q, 0) * scale
+    mixed, total = v.to(tl.float32), 1.0
+    for first in range(0, at, ROWS):
+        rows = first + tl.arange(0, ROWS)
+        past = start + rows[:, None] * SIZE + columns[None, :]
+        old_keys = tl.load(keys + past, rows[:, None] < at, 0.0)
+        old_values = tl.load(values + past, rows[:, None] < at, 0.0)
+        scores = tl.sum(old_keys.to(tl.float32) * q[None, :], 1) * scale
+        scores = tl.where(rows < at, scores, float("-inf"))
+        above = tl.maximum(highest, tl.max(scores, 0))
+        weights, fade = tl.exp(scores - above), tl.exp(highest - above)
+        mixed = mixed * fade + tl.sum(weights[:, None] * old_values.to(tl.float32), 0)
+        total, highest = total * fade + tl.sum(weights, 0), above
+    tl.store(out + program // HEADS * width + column, (mixed / total).to(k.dtype))
 
 
 def _sizes(qkv: Tensor, heads: int, longest: int) -> dict[str, int]:
@@ -144,7 +148,7 @@ def step_attention(qkv: Tensor, keys: Tensor, values: Tensor, position: Tensor, 
     qkv = qkv.contiguous()
     out = qkv.new_empty(*qkv.shape[:-1], qkv.shape[-1] // 3)
     length = keys.shape[2]
-    sizes = _sizes(qkv, heads, length) | {"num_warps": STEP_WARPS}
+    sizes = _sizes(qkv, heads, length) | STEP
     grid = (qkv.shape[0] * heads,)
     _step[grid](qkv, keys, values, position, out, sizes["SIZE"] ** -0.5, length, **sizes)
     return out

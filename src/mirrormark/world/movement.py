@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
-MovementKind = Literal["iid", "held", "goal"]
+MovementKind = Literal["iid", "held", "goal", "bouts"]
+KINDS = get_args(MovementKind)
 
 _STREAM = 0x6D6F7665  # keeps movement apart from the world's own random numbers for the same seed
 
@@ -17,9 +18,12 @@ class MovementConfig:
 
     kind: MovementKind = "held"
     """iid: a new torque every control step (paper). held: each episode draws for how many control steps
-    every torque is held. goal: random postures, reached by a weak controller (goal babbling)."""
+    every torque is held. goal: random postures, reached by a weak controller (goal babbling). bouts: held,
+    with rests in between, in which the body's tone alone moves it."""
     longest_hold_control_steps: int = 16
-    """Longest hold that an episode of `held` movement may draw (ours; learning.md)."""
+    """Longest hold that an episode of `held` or `bouts` movement may draw (ours; learning.md)."""
+    bout_control_steps: tuple[int, int] = (10, 40)
+    """Shortest and longest bout of `bouts` movement, and rest between two of them (ours)."""
     goal_control_steps: int = 25
     """How long `goal` movement pursues one posture (ours)."""
     goal_gain: float = 3.0
@@ -28,8 +32,13 @@ class MovementConfig:
     """Torque per joint speed in range units per control step (ours)."""
 
     def __post_init__(self) -> None:
-        if self.kind not in ("iid", "held", "goal"):
-            raise ValueError(f"movement.kind is {self.kind!r}; choose iid, held or goal.")
+        if self.kind not in KINDS:
+            raise ValueError(f"movement.kind is {self.kind!r}; choose one of {', '.join(KINDS)}.")
+        shortest, longest = self.bout_control_steps
+        if not 1 <= shortest <= longest:
+            raise ValueError(
+                "movement.bout_control_steps are the shortest and the longest bout: give two numbers from 1."
+            )
         if self.longest_hold_control_steps < 1 or self.goal_control_steps < 1:
             raise ValueError("movement holds must last at least 1 control step.")
 
@@ -49,18 +58,28 @@ class Movement:
         self._last: np.ndarray | None = None
         self._values = np.empty((n, self.horizon, self.actions), np.float32)
         self._hold = np.ones(n, np.int64)
+        self._moves = np.ones((n, self.horizon), np.bool_)
         for i, seed in enumerate(seeds):
             rng = np.random.default_rng((_STREAM, int(seed)))
-            if self.config.kind == "held":
+            if self.config.kind in ("held", "bouts"):
                 self._hold[i] = rng.integers(1, self.config.longest_hold_control_steps + 1)
             elif self.config.kind == "goal":
                 self._hold[i] = self.config.goal_control_steps
             self._values[i] = rng.uniform(-1.0, 1.0, (self.horizon, self.actions))
+            if self.config.kind == "bouts":
+                self._moves[i] = self._bouts(rng)
+
+    def _bouts(self, rng: np.random.Generator) -> np.ndarray:
+        """(horizon,) bool: bouts and rests in turn, either first."""
+        shortest, longest = self.config.bout_control_steps
+        lengths = rng.integers(shortest, longest + 1, self.horizon // shortest + 1)
+        turns = (np.arange(len(lengths)) + rng.integers(2)) % 2 == 0
+        return np.repeat(turns, lengths)[: self.horizon]
 
     def act(self, observation: dict[str, np.ndarray]) -> np.ndarray:
         """The next action (n, A) in [-1, 1]; only `goal` looks at the body, at its joint angles."""
         index = (self._t // self._hold) % self.horizon
-        value = self._values[np.arange(len(index)), index]
+        value = self._values[np.arange(len(index)), index] * self._moves[:, self._t % self.horizon, None]
         self._t += 1
         if self.config.kind != "goal":
             return value
