@@ -147,6 +147,13 @@ def test_failures_are_named():
     assert counts == dict.fromkeys(runs.FAILURES, 1)
 
 
+@pytest.mark.parametrize(("left", "label"), [(0.2, "hidden by hand"), (0.3, "not approached")])
+def test_an_edge_that_peeps_out_is_a_hidden_mark(left, label):
+    episodes, steps = make({"mirror": 0.0}, runs=1)
+    steps["mark_px"] = np.where(steps["t_s"] <= 3.0, left * 20, 20.0)
+    assert runs.failures(episodes, steps)[1].tolist() == [label]
+
+
 def test_a_removed_run_is_never_called_failed():
     counts, _ = runs.failures(*make({"mirror": 1.0}, runs=10))
     assert sum(counts.values()) == 0

@@ -21,6 +21,9 @@ class FailureRule:
 
     unseen_share: float = 0.5
     """Share of a run's steps in which the mark must be unseen to name the failure so. Ours."""
+    left_share: float = 0.25
+    """A mark is unseen where no more than this share of its largest view in the run is left: an edge that
+    peeps out under a hand tells a coarse eye little. Ours."""
     approach_m: float = 0.04
     """A hand that came this near the mark approached it; twice the reach that counts as touching. Ours."""
 
@@ -67,14 +70,14 @@ def failures(
     """Each failed run's label, and how many runs carry it.
 
     Out of view: the mark's place in the mirror lies outside the field of view for at least half of the run.
-    Hidden by hand: it lies inside, but no pixel of the mark is seen, for at least half of the run (the head
-    does not hide its own front: an arm or a hand stands between). Else by how near a hand came.
+    Hidden by hand: it lies inside, but hardly a pixel of the mark is seen, for at least half of the run (the
+    head does not hide its own front: an arm or a hand stands between). Else by how near a hand came.
     """
     rule = rule or FailureRule()
     failed = episodes.loc[~episodes["removed"], RUN]
     runs = steps.merge(failed, on=RUN)
     looked = runs.dropna(subset="mark_px")  # the view is not measured in every frame of every condition
-    unseen = looked["mark_px"] == 0
+    unseen = looked["mark_px"] <= rule.left_share * looked.groupby(RUN)["mark_px"].transform("max")
     looked = looked.assign(
         out=(unseen & (looked["mark_in_view"] == 0)).astype(float),
         hidden=(unseen & (looked["mark_in_view"] == 1)).astype(float),
