@@ -1,7 +1,7 @@
 """What happened within runs: distance over time, first touch, and why a run failed. From the tables only."""
 
 # pandas ships no exact types for what indexing and grouping return.
-# pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportReturnType=false, reportAttributeAccessIssue=false
+# pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportReturnType=false, reportAttributeAccessIssue=false, reportOperatorIssue=false
 
 from dataclasses import dataclass
 
