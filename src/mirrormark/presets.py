@@ -49,8 +49,8 @@ PAPER_CODE = replace(
 
 # Higher rates than the public code's 3e-5: pre-norm nets on tokens bear them, and minutes are what we have.
 _SWIFT_LEARNER = LearnerConfig(
-    # Rates that fall and batches that are recent make dreams truthful, and the infant then hides the mark
-    # instead of taking it off (notebook, run 12): until hiding is worth less, they stay as in run 11.
+    # With falling rates and recent batches dreams were truthful, and most failures hid the mark (notebook,
+    # run 12): until hiding is worth less, the settings stay as in run 11.
     world=DescentConfig(6e-4),
     self_prior=DescentConfig(6e-4),
     policy=DescentConfig(3e-4, optimiser="adam"),
