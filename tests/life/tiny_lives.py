@@ -29,6 +29,11 @@ def symbolic() -> Preset:
     return Preset(IDEAL.world, mind, life)
 
 
+def cells() -> Preset:
+    """Pixels by a frozen codec that has learned nothing, its tokens foreseen cell by cell."""
+    return replace(SMOKE, life=replace(SMOKE.life, schedule=SCHEDULE))
+
+
 def joint() -> Preset:
     """The paper's way, codec and dynamics together, with a narrow categorical codec."""
     codec = CodecConfig(variables=4, classes=8, embedding=128, channels=4, vector_hidden=8)

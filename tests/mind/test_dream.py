@@ -1,6 +1,6 @@
 import pytest
 import torch
-from tiny_minds import ACTIONS, random_latent, tiny_mind
+from tiny_minds import ACTIONS, CELLS, random_latent, tiny_mind
 
 from mirrormark.mind import dream as dream_module
 from mirrormark.mind import latent, numerics, self_prior
@@ -8,6 +8,7 @@ from mirrormark.mind.dream import Dreamer, dream, replay_dream
 from mirrormark.mind.dynamics import DynamicsConfig
 from mirrormark.mind.latent import LatentSpec
 from mirrormark.mind.objective import behaviour_objective
+from mirrormark.mind.policy import PolicyConfig
 
 
 @pytest.mark.parametrize("context", [1, 2, 4])
@@ -93,16 +94,19 @@ def outputs(mind):
     return parts, torch.autograd.grad(total, learns, allow_unused=True)
 
 
+RECALLING = PolicyConfig(hidden=16, recalls=True)
 OURS = [
     {},
     {"keeps": True},
     {"keeps": True, "drifts": True, "chained": True, "reads": "levels", "recalls": 0.8},
+    {"keeps": True, "drifts": True, "chained": True, "reads": "levels", "recalls": 0.8, "feels": 3},
 ]
 
 
 @pytest.mark.parametrize("ours", OURS)
 def test_padded_rows_change_nothing(request, ours):
-    mind = tiny_mind("senses", dynamics=DynamicsConfig(width=16, heads=2, ffn=32, dropout=0.0, **ours))
+    config = DynamicsConfig(width=16, heads=2, ffn=32, dropout=0.0, **ours)
+    mind = tiny_mind("senses", codec=CELLS, dynamics=config, policy=RECALLING)
     assert mind.spec.widest % 8 and mind.spec.total % 8 and mind.value.head.out_features % 8
     with torch.no_grad():
         mind.value.head.weight.normal_()
@@ -119,7 +123,8 @@ def test_padded_rows_change_nothing(request, ours):
 def test_a_dreamer_dreams_with_the_weights_of_now(monkeypatch, ours):
     """Its padded copies follow the mind's own weights, of which it shares none."""
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
-    mind = tiny_mind("senses", dynamics=DynamicsConfig(width=16, heads=2, ffn=32, max_length=16, **ours))
+    config = DynamicsConfig(width=16, heads=2, ffn=32, max_length=16, **ours)
+    mind = tiny_mind("senses", codec=CELLS, dynamics=config, policy=RECALLING)
     dreamer = Dreamer(mind.dynamics, mind.policy, torch.float32)
     twins, own = (dreamer._dynamics.part, dreamer._policy.part), set(mind.parameters())
     assert twins[0].first.scores.weight.shape != mind.dynamics.first.scores.weight.shape

@@ -6,11 +6,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_minds import ACTIONS, CODECS, observe, random_latent, tiny_mind
+from tiny_minds import ACTIONS, CELLS, observe, random_latent, tiny_mind
 
 from mirrormark.mind.dynamics import Dynamics, DynamicsConfig
 from mirrormark.mind.latent import LatentSpec
 from mirrormark.mind.mind import ImaginationConfig, MindConfig
+from mirrormark.mind.numerics import WideLinear
 from mirrormark.mind.policy import PolicyConfig
 from mirrormark.mind.prediction import GridFollowing
 from mirrormark.mind.quantise import ScalarQuantiser
@@ -20,11 +21,10 @@ OURS = DynamicsConfig(
     width=16, layers=2, heads=2, ffn=32, max_length=16, dropout=0.0, keeps=True, drifts=True, chained=True,
     reads="levels", recalls=0.8,
 )  # fmt: skip
-GRID = replace(CODECS["senses"][0], grid=4, tokens_per_cell=1, scene_tokens=1, levels=(5, 3))
 
 
 def grid_mind(**fields):
-    return tiny_mind("senses", codec=GRID, dynamics=replace(OURS, **fields))
+    return tiny_mind("senses", codec=CELLS, dynamics=replace(OURS, **fields))
 
 
 @given(st.lists(st.sampled_from([(64,), (5, 5, 3), (3, 3), ()]), min_size=1, max_size=5))
@@ -119,13 +119,14 @@ def test_one_set_of_weights_serves_all_cells():
     )
 
 
+@pytest.mark.parametrize("feels", [0, 3])
 @pytest.mark.parametrize("known", [1, 5])
 @torch.no_grad()
-def test_what_is_recalled_is_the_same_step_by_step(known):
-    mind = grid_mind()
+def test_what_is_recalled_is_the_same_step_by_step(known, feels):
+    mind = grid_mind(feels=feels)
     model, latent, action = mind.dynamics, random_latent(mind, 3, 9), torch.rand(3, 9, ACTIONS) * 2 - 1
     full = model(latent, action)
-    assert full.shape[-1] == model.width == 16 + model.traces
+    assert full.shape[-1] == model.width == 16 + model.traces + 16 * feels
     hidden, cache = model.prefill(latent[:, :known], action[:, :known], model.init_cache(3, 9))
     assert torch.allclose(hidden, full[:, :known], atol=1e-5)
     for t in range(known, 9):
@@ -146,6 +147,51 @@ def test_silence_leaves_no_trace_and_what_was_said_fades():
         trace[:, : -trace.shape[1] // 16].abs().sum(), torch.tensor(0.0)
     )
     assert torch.allclose(trace[3], trace[0] * 0.8**3, atol=1e-6)
+
+
+@torch.no_grad()
+def test_what_goes_on_in_a_cell_adds_up_over_time_and_fades():
+    """A cell that feels only while its token speaks counts how long it spoke; the others count nothing."""
+    mind = grid_mind(feels=1)
+    model = mind.dynamics
+    feeling, rest = model.feeling, model.rest
+    assert feeling is not None and isinstance(rest, GridFollowing)
+    feeling.tell.weight.zero_(), feeling.tell.bias.zero_()
+    feeling.take.weight.zero_(), feeling.take.bias.zero_()
+    feeling.take.weight[:, 0] = 40.0  # the first number of a token's reading: its first level
+    feeling.feel.weight.fill_(1.0), feeling.feel.bias.fill_(-20.0)
+    latent = random_latent(mind, 1, 6)
+    latent[:, :, -16:] = rest.silent
+    latent[:, :3, -1] = 0
+    felt = model(latent, torch.zeros(1, 6, ACTIONS))[0, :, 16 + model.traces :]
+    assert torch.allclose(felt[:, :-1], torch.zeros(6, 15), atol=1e-6)
+    told = [1 - 0.8, 1 - 0.8**2, 1 - 0.8**3]
+    assert torch.allclose(
+        felt[:, -1], torch.tensor([*told, *(told[-1] * 0.8**k for k in (1, 2, 3))]), atol=1e-4
+    )
+
+
+@torch.no_grad()
+def test_policy_and_value_see_what_is_recalled_where_asked_to():
+    for recalls in (False, True):
+        mind = tiny_mind(
+            "senses",
+            codec=CELLS,
+            dynamics=replace(OURS, feels=2),
+            policy=PolicyConfig(hidden=16, recalls=recalls),
+        )
+        torch.nn.init.normal_(mind.value.head.weight)
+        latent, hidden = random_latent(mind, 4), torch.randn(4, mind.dynamics.width)
+        other = hidden.clone()
+        other[:, 16:] += 1.0  # another past, the same h
+        same = torch.equal(mind.policy(latent, hidden).mean, mind.policy(latent, other).mean)
+        assert same is not recalls
+        assert torch.equal(mind.value(latent, hidden), mind.value(latent, other)) is not recalls
+
+
+def test_a_layer_refuses_a_row_whose_end_it_would_not_see():
+    with pytest.raises(ValueError, match="24 numbers for a layer of 16"):
+        WideLinear(16, 8)(torch.zeros(2, 24))
 
 
 @torch.no_grad()
@@ -187,7 +233,7 @@ def test_a_memory_that_grows_and_a_negative_length_are_refused():
     with pytest.raises(ValueError, match="recalls"):
         replace(OURS, recalls=1.0)
     with pytest.raises(ValueError, match="hush"):
-        replace(GRID, hush=-0.1)
+        replace(CELLS, hush=-0.1)
 
 
 def test_a_policy_that_acts_on_the_prior_goes_with_the_public_codes_predictor():
@@ -206,7 +252,7 @@ def test_a_hushed_token_says_nothing_once_learned():
 
 @torch.no_grad()
 def test_hush_changes_what_is_said_and_not_what_is_read():
-    plain, hushed = (tiny_mind("senses", codec=replace(GRID, hush=h)).eval() for h in (0.0, 1.2))
+    plain, hushed = (tiny_mind("senses", codec=replace(CELLS, hush=h)).eval() for h in (0.0, 1.2))
     plain.codec.encoder.out.weight.mul_(20)  # a new codec hardly speaks
     hushed.load_state_dict(plain.state_dict())
     seen = observe(plain.codec.senses, 8)

@@ -1,5 +1,7 @@
 """Minds small enough to test in milliseconds, one for each codec."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -26,6 +28,8 @@ CODECS: dict[str, tuple[CodecConfig, Senses]] = {
     ),
     "symbolic": (CodecConfig(kind="symbolic", bins=6), SYMBOLS),
 }
+CELLS = replace(CODECS["senses"][0], grid=4, tokens_per_cell=1, scene_tokens=1, levels=(5, 3))
+"""One token a cell, and a body that can be painted: what chained, recalling predictions need."""
 
 
 def tiny_mind(kind: str = "symbolic", senses: Senses | None = None, **parts) -> Mind:

@@ -48,6 +48,7 @@ SWIFT = MindConfig(
         drifts=True,  # a joint moves from where it is
         chained=True,  # what is seen depends on where the arms will be
         recalls=0.9,  # a mark behind a hand is not gone: without it, dreams forget what they cannot see
+        feels=16,  # a touch of ten steps shows in no frame: without it, dreams did not know removal
         reads="levels",  # bins and scalars lie in order: 9 nats for new postures instead of 27
     ),
     self_prior=SelfPriorConfig(
@@ -59,7 +60,11 @@ SWIFT = MindConfig(
         activation="gelu",
         vocabulary="per_token",  # a joint's bin 3 and a cell's class 3 have nothing in common
     ),
-    policy=PolicyConfig(hidden=256, bounded_mean=False),  # D20: full strength must be reachable
+    policy=PolicyConfig(
+        hidden=256,
+        bounded_mean=False,  # D20: full strength must be reachable
+        recalls=True,  # the arm that reaches for a mark hides it
+    ),
     imagination=ImaginationConfig(
         context=16,  # removal takes ten control steps of touch: the past must show them
         discount=0.99,  # .97 makes a reach of 20 steps not worth what it saves (notebook: worth; run 11)
@@ -86,6 +91,7 @@ IDEAL = replace(
         drifts=False,
         chained=False,
         recalls=0.0,
+        feels=0,
         reads="classes",
     ),
     self_prior=replace(SWIFT.self_prior, width=64, layers=2, heads=4, ffn=128),

@@ -136,8 +136,9 @@ class Mind(nn.Module):
         self.codec = build_codec(config.codec, senses)
         self.dynamics = Dynamics(self.spec, actions, config.dynamics, self.codec.look)
         self.self_prior = SelfPrior(self.spec, config.self_prior)
-        self.policy = Policy(self.dynamics.reading, config.dynamics.width, actions, config.policy)
-        self.value = Value(self.dynamics.reading, config.dynamics.width, config.value)
+        seen = self.dynamics.width if config.policy.recalls else config.dynamics.width
+        self.policy = Policy(self.dynamics.reading, seen, actions, config.policy)
+        self.value = Value(self.dynamics.reading, seen, config.value)
         self.ema = SlowCopies(self.self_prior, self.value)
         self.return_range = PercentileRange(i.range_low, i.range_high, i.range_decay)
         self.register_buffer("precision", self._precision(), persistent=False)

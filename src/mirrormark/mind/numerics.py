@@ -46,6 +46,8 @@ class WideLinear(nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         weight, bias = self.weight, self.bias
         more = input.shape[-1] - weight.shape[1], spare(weight.shape[0], input)
+        if more[0] > 7:  # no spare zeros: something that the layer would never see
+            raise ValueError(f"a row of {input.shape[-1]} numbers for a layer of {weight.shape[1]}")
         if any(more):
             weight, bias = F.pad(weight, (0, more[0], 0, more[1])), F.pad(bias, (0, more[1]))
         return F.linear(input, weight, bias)[..., : self.out_features]

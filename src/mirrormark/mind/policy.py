@@ -29,6 +29,9 @@ class PolicyConfig:
     """Smallest standard deviation before tanh (not given)."""
     max_std: float = 1.0
     """Largest standard deviation before tanh (not given)."""
+    recalls: bool = False
+    """Policy and value also see what the sequence model recalls of the cells (ours; swift: on): a mark behind
+    the arm that reaches for it is still where it was. Needs dynamics.recalls."""
     acts_on: Literal["posterior", "prior"] = "posterior"
     """Act on the latent of the present frame, or on a prediction of it, blind to it (public code; D10)."""
 
@@ -95,13 +98,13 @@ class Policy(nn.Module):
 
     def __init__(self, reading: Reading, hidden_size: int, actions: int, config: PolicyConfig):
         super().__init__()
-        self.reading, self.config = reading, config
+        self.reading, self.config, self.hidden_size = reading, config, hidden_size
         self.body = mlp(reading.size + hidden_size, config.hidden, config.layers)
         self.head = nn.Linear(config.hidden, 2 * actions)
 
     def forward(self, latent: Tensor, hidden: Tensor) -> TanhNormal:
         """latent (..., K), or its reading, hidden (..., D)."""
-        x = self.body(self.reading.beside(latent, hidden))
+        x = self.body(self.reading.beside(latent, hidden[..., : self.hidden_size]))
         with full_precision(x):
             mean, spread = self.head(x.float()).chunk(2, -1)
         c = self.config
@@ -116,7 +119,7 @@ class Value(nn.Module):
 
     def __init__(self, reading: Reading, hidden_size: int, config: ValueConfig):
         super().__init__()
-        self.reading = reading
+        self.reading, self.hidden_size = reading, hidden_size
         self.body = mlp(reading.size + hidden_size, config.hidden, config.layers)
         self.head = WideLinear(config.hidden, config.bins)
         nn.init.zeros_(self.head.weight)
@@ -125,7 +128,7 @@ class Value(nn.Module):
 
     def logits(self, latent: Tensor, hidden: Tensor) -> Tensor:
         """(..., bins), fp32."""
-        x = self.body(self.reading.beside(latent, hidden))
+        x = self.body(self.reading.beside(latent, hidden[..., : self.hidden_size]))
         with full_precision(x):
             return self.head(x.float())
 
