@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_lives import born, joint, symbolic, weights
+from tiny_lives import born, cells, joint, symbolic, weights
 
 from mirrormark.life.live import Life
 from mirrormark.life.memory import Memory
@@ -19,6 +19,7 @@ ALL = ("world", "self_prior", "policy")
 CODEC = replace(SMOKE, life=replace(SMOKE.life, schedule=replace(SMOKE.life.schedule, codec_laps=1)))
 KINDS = [
     pytest.param(symbolic(), ALL, id="tokens"),
+    pytest.param(cells(), ALL, id="cells"),
     pytest.param(joint(), ALL, id="joint"),
     pytest.param(CODEC, ("codec",), id="codec"),
 ]

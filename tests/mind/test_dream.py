@@ -99,7 +99,6 @@ OURS = [
     {},
     {"keeps": True},
     {"keeps": True, "drifts": True, "chained": True, "reads": "levels", "recalls": 0.8},
-    {"keeps": True, "drifts": True, "chained": True, "reads": "levels", "recalls": 0.8, "feels": 3},
 ]
 
 

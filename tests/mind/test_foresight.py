@@ -119,14 +119,13 @@ def test_one_set_of_weights_serves_all_cells():
     )
 
 
-@pytest.mark.parametrize("feels", [0, 3])
 @pytest.mark.parametrize("known", [1, 5])
 @torch.no_grad()
-def test_what_is_recalled_is_the_same_step_by_step(known, feels):
-    mind = grid_mind(feels=feels)
+def test_what_is_recalled_is_the_same_step_by_step(known):
+    mind = grid_mind()
     model, latent, action = mind.dynamics, random_latent(mind, 3, 9), torch.rand(3, 9, ACTIONS) * 2 - 1
     full = model(latent, action)
-    assert full.shape[-1] == model.width == 16 + model.traces + 16 * feels
+    assert full.shape[-1] == model.width == 16 + model.traces
     hidden, cache = model.prefill(latent[:, :known], action[:, :known], model.init_cache(3, 9))
     assert torch.allclose(hidden, full[:, :known], atol=1e-5)
     for t in range(known, 9):
@@ -150,34 +149,12 @@ def test_silence_leaves_no_trace_and_what_was_said_fades():
 
 
 @torch.no_grad()
-def test_what_goes_on_in_a_cell_adds_up_over_time_and_fades():
-    """A cell that feels only while its token speaks counts how long it spoke; the others count nothing."""
-    mind = grid_mind(feels=1)
-    model = mind.dynamics
-    feeling, rest = model.feeling, model.rest
-    assert feeling is not None and isinstance(rest, GridFollowing)
-    feeling.tell.weight.zero_(), feeling.tell.bias.zero_()
-    feeling.take.weight.zero_(), feeling.take.bias.zero_()
-    feeling.take.weight[:, 0] = 40.0  # the first number of a token's reading: its first level
-    feeling.feel.weight.fill_(1.0), feeling.feel.bias.fill_(-20.0)
-    latent = random_latent(mind, 1, 6)
-    latent[:, :, -16:] = rest.silent
-    latent[:, :3, -1] = 0
-    felt = model(latent, torch.zeros(1, 6, ACTIONS))[0, :, 16 + model.traces :]
-    assert torch.allclose(felt[:, :-1], torch.zeros(6, 15), atol=1e-6)
-    told = [1 - 0.8, 1 - 0.8**2, 1 - 0.8**3]
-    assert torch.allclose(
-        felt[:, -1], torch.tensor([*told, *(told[-1] * 0.8**k for k in (1, 2, 3))]), atol=1e-4
-    )
-
-
-@torch.no_grad()
 def test_policy_and_value_see_what_is_recalled_where_asked_to():
     for recalls in (False, True):
         mind = tiny_mind(
             "senses",
             codec=CELLS,
-            dynamics=replace(OURS, feels=2),
+            dynamics=OURS,
             policy=PolicyConfig(hidden=16, recalls=recalls),
         )
         torch.nn.init.normal_(mind.value.head.weight)

@@ -54,6 +54,9 @@ class LearnerConfig:
     restless_share: float = 0.0
     """Share of the dreams that start from the half of their drawn pasts whose present has the higher G: where
     there is something to be lowered (ours; tokens only; 0 = off)."""
+    lived: int = 256
+    """Windows of the policy's newest episodes from which the value learns beside the dreams, where
+    losses.value_lived is above 0 (ours)."""
     codec_frames: int = 2048
     """Frames in a batch of the codec's own phase (ours; learning.md)."""
     world_updates: int = 1
@@ -84,7 +87,7 @@ class LearnerConfig:
     """The run stops with a dump after so many steps in a row whose loss is not finite (ours)."""
 
     def __post_init__(self) -> None:
-        counts = ("world_sequences", "self_prior_frames", "dreams", "codec_frames", "world_updates")
+        counts = ("world_sequences", "self_prior_frames", "dreams", "lived", "codec_frames", "world_updates")
         for name in (*counts, "refused_in_a_row"):
             if getattr(self, name) < 1:
                 raise ValueError(f"learner.{name} is {getattr(self, name)}: give at least 1.")

@@ -182,6 +182,15 @@ class Memory:
         group = torch.searchsorted(until, number, right=True).clamp_max(len(GROUPS) - 1)
         return self._windows(group * self.per_group + number - (until - self.count)[group], length)
 
+    def newest_sequences(self, batch: int, length: int) -> Draw:
+        """(B, T) windows of the newest episodes, marked and unmarked in turn: the policy's, once there are
+        any."""
+        marked = (torch.arange(batch, device=self.device) + torch.randint(2, (1,), device=self.device)) % 2
+        group = 2 + marked
+        for other in (3 - marked, marked, 1 - marked):  # while a group is still empty, the next stands in
+            group = torch.where(self.count[group] > 0, group, other)
+        return self._windows(self._recent_rows(group), length)
+
     def _windows(self, row: Tensor, length: int) -> Draw:
         """A window of each of the given episodes, its start uniform."""
         if length > self.length:

@@ -45,6 +45,9 @@ class _Recorder:
     def any_sequences(self, batch: int, length: int) -> Draw:
         return self._keep(self._memory.any_sequences(batch, length))
 
+    def newest_sequences(self, batch: int, length: int) -> Draw:
+        return self._keep(self._memory.newest_sequences(batch, length))
+
     def _keep(self, draw: Draw) -> Draw:
         self.draws.append({"observation": draw.observation, "action": draw.action, "row": draw.row})
         return draw
@@ -68,7 +71,7 @@ class _Playback(_Recorder):
         kept = self._left.pop(0)
         return Draw(kept["observation"], kept["action"], kept["row"])
 
-    any_sequences = sequences
+    any_sequences = newest_sequences = sequences
 
     def frames(self, *arguments: Any) -> dict[str, torch.Tensor]:
         return self._left.pop(0)["observation"]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from mirrormark.life.beside import Beside
 from mirrormark.life.descent import Descent
 from mirrormark.life.memory import Draw, Memory
 from mirrormark.life.objectives import (
@@ -32,42 +33,17 @@ from mirrormark.mind.dream import Dream, Dreamer
 from mirrormark.mind.mind import Mind
 from mirrormark.mind.numerics import tensor_cores
 from mirrormark.mind.objective import (
+    Lived,
     Objective,
     behaviour_objective,
     codec_objective,
+    lived_of,
     self_prior_objective,
     world_objective,
 )
 
 if TYPE_CHECKING:
     from mirrormark.life.learner import LearnerConfig
-
-
-class Beside:
-    """A second stream of a GPU, for work that the first need not wait for; while it is off, all is done in
-    order. What one stream made and the other reads must be held until the first has waited for the second:
-    memory let go of is used again by the stream that it was made on."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.on = False
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-
-    def work(self) -> torch.cuda.StreamContext | nullcontext:
-        """With this, what is asked for is done beside."""
-        return torch.cuda.stream(self._stream) if self.on and self._stream else nullcontext()
-
-    def mark(self) -> torch.cuda.Event | None:
-        """All that was asked for until now, here or, within `work`, beside."""
-        if not self.on:
-            return None
-        mark = torch.cuda.Event()
-        mark.record()
-        return mark
-
-    def wait(self, mark: torch.cuda.Event | None) -> None:
-        """What is asked for from now on, here or beside, is done when the mark is reached."""
-        if mark is not None:
-            torch.cuda.current_stream().wait_event(mark)
 
 
 class TrainStep:
@@ -100,7 +76,7 @@ class TrainStep:
             "indifferent": wrap(indifferent_objective),
         }
         self._code, self._encode = wrap(code_of), wrap(latent_of)
-        self._cost, self._costs = wrap(cost_of), wrap(costs_of)
+        self._cost, self._costs, self._live = wrap(cost_of), wrap(costs_of), wrap(lived_of)
         self._beside = Beside(self.device)
         half = torch.bfloat16 if self._half else torch.float32
         self._dreamer = Dreamer(mind.dynamics, mind.policy, half) if self.compiles else None
@@ -142,17 +118,19 @@ class TrainStep:
             ready = beside.mark()
             world = None if batch is None else self._world_objective(memory, batch, code)
             diet = [self._diet(memory) for _ in range(c.self_prior_updates)] if "self_prior" in stages else []
+        looked = None
         if "policy" in stages:
-            seen = None, None
+            lived = self._lived(memory)
+            looked, seen = beside.mark(), (None, None)
             if batch is not None and code is not None:
                 seen = code.latent.detach(), batch.action
                 beside.wait(ready)
             for _ in range(c.policy_updates):
-                bad, rated = self._policy_step(*self._contexts(memory, *seen))
+                bad, rated = self._policy_step(lived, *self._contexts(memory, *seen))
                 refused.append(bad)
         with beside.work():
             if world is not None:
-                refused += self._world_steps(memory, world, None if self._dreams_apart else rated)
+                refused += self._world_steps(memory, world, looked if self._dreams_apart else rated)
             refused += [self._self_prior_step(latent, rated) for latent in diet]
             learned = beside.mark()
         beside.wait(learned)
@@ -242,7 +220,19 @@ class TrainStep:
         self.mind.update_ema(self_prior=True, value=False)
         return refused
 
-    def _policy_step(self, past: Tensor, acted: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
+    def _lived(self, memory: Memory) -> Lived | None:
+        """What really came of the policy lately, for the value."""
+        i = self.mind.config.imagination
+        if not self.mind.config.losses.value_lived or self.config.cost == "none":
+            return None
+        draw = memory.newest_sequences(self.config.lived, i.context + i.horizon)
+        latent = self._latent_of(draw.observation)
+        with torch.no_grad(), self._autocast():
+            return self._live(self.mind, latent, draw.action)
+
+    def _policy_step(
+        self, lived: Lived | None, past: Tensor, acted: Tensor
+    ) -> tuple[Tensor, torch.cuda.Event | None]:
         """Learns from a dream; also marks when it was dreamed and rated: from then on the parts that it came
         from may change."""
         buffers = list(self.mind.return_range.buffers())
@@ -256,7 +246,7 @@ class TrainStep:
             if cost is None:
                 policy, value = self._objective["indifferent"](self.mind, dreamed)
             else:
-                policy, value = self._objective["behaviour"](self.mind, dreamed, cost)
+                policy, value = self._objective["behaviour"](self.mind, dreamed, cost, lived)
         for buffer, old in zip(buffers, before):
             buffer.copy_(torch.where(buffer.isfinite(), buffer, old))
         refused = self._descend(policy=policy, value=value)

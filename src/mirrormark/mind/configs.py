@@ -48,7 +48,6 @@ SWIFT = MindConfig(
         drifts=True,  # a joint moves from where it is
         chained=True,  # what is seen depends on where the arms will be
         recalls=0.9,  # a mark behind a hand is not gone: without it, dreams forget what they cannot see
-        feels=16,  # a touch of ten steps shows in no frame: without it, dreams did not know removal
         reads="levels",  # bins and scalars lie in order: 9 nats for new postures instead of 27
     ),
     self_prior=SelfPriorConfig(
@@ -73,7 +72,10 @@ SWIFT = MindConfig(
         range_of="excess",  # a mark is worth hundreds of nats of return: by their range, actions look alike
     ),
     value=ValueConfig(linear=True, reach=1500.0),  # centred returns have both signs
-    losses=LossConfig(quiet=0.4),  # the rate term of point-mass tokens; .3 left 8% of them talking
+    losses=LossConfig(
+        quiet=0.4,  # the rate term of point-mass tokens; .3 left 8% of them talking
+        value_lived=0.5,  # dreams do not know that a touch of ten steps takes a mark off; life does
+    ),
 )
 
 # Ideal tokens: no pixels, so that everything behind the codec can be studied on one core.
@@ -91,7 +93,6 @@ IDEAL = replace(
         drifts=False,
         chained=False,
         recalls=0.0,
-        feels=0,
         reads="classes",
     ),
     self_prior=replace(SWIFT.self_prior, width=64, layers=2, heads=4, ffn=128),

@@ -65,7 +65,7 @@ def imagine(
     position."""
     read = dynamics.reading(now.latent)
     action = policy(read, now.hidden).sample()
-    hidden, _ = dynamics.step(now.latent if dynamics.felt else read, action.tanh(), cache, position, dropout)
+    hidden, _ = dynamics.step(read, action.tanh(), cache, position, dropout)
     hidden = hidden.float()
     latent = dynamics.draw(hidden, now.latent, temperature)
     return action, Moment(latent, hidden), position + 1

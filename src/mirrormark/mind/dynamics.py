@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from mirrormark.mind.codec import BodyLook
 from mirrormark.mind.latent import LatentSpec, draw
 from mirrormark.mind.numerics import WideLinear, full_precision
-from mirrormark.mind.prediction import CellFeeling, Following, GridFollowing, Predictor
+from mirrormark.mind.prediction import Following, GridFollowing, Predictor
 from mirrormark.mind.reading import By, Reading
 from mirrormark.mind.transformer import Activation, Block, Cache, Kernel, Norm
 
@@ -50,9 +50,6 @@ class DynamicsConfig:
     recalls: float = 0.0
     """Of what the cells' tokens have said, this share is recalled a control step later, and so on (ours;
     swift: .9; 0 = off; needs chained and levels): what was seen where an arm is now will be seen again."""
-    feels: int = 0
-    """Numbers that tell of each cell what goes on there, recalled for as long as its tokens (ours; swift: 16;
-    0 = off; needs recalls): how long a hand has been at a thing cannot be seen in one frame."""
     reads: By = "classes"
     """Sequence model, policy and value read a latent by its classes' names (paper) or by the levels that
     they stand for (ours; swift)."""
@@ -62,10 +59,6 @@ class DynamicsConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.recalls < 1:
             raise ValueError(f"dynamics.recalls is {self.recalls}: give a share from 0 to below 1.")
-        if self.feels < 0 or (self.feels and not self.recalls):
-            raise ValueError(
-                f"dynamics.feels is {self.feels}: give 0, or more with dynamics.recalls above 0."
-            )
 
 
 class Dynamics(nn.Module):
@@ -89,11 +82,9 @@ class Dynamics(nn.Module):
         first = spec.part(slice(0, self.split))
         self.first = Predictor(first, c.width, c.keeps, c.drifts)
         self.rest = self._rest(first) if self.chained else None
-        self.traces, self.feeling = 0, None
+        self.traces = 0
         if c.recalls and isinstance(self.rest, GridFollowing) and c.reads == "levels":
             self.traces = self.rest.reading.size
-            if c.feels and self.look is not None:
-                self.feeling = CellFeeling(self.rest, self.look.channels, c.feels)
             self.register_buffer("silence", self.rest.reading(self.rest.silent), persistent=False)
             self.silence: Tensor
 
@@ -102,8 +93,7 @@ class Dynamics(nn.Module):
         if self.look is None:
             return Following(first, spec, c.width, c.keeps, c.drifts)
         recalls = c.recalls > 0 and c.reads == "levels"
-        feels = c.feels if recalls else 0
-        return GridFollowing(first, spec, c.width, self.look.grid, self.look.channels, recalls, feels)
+        return GridFollowing(first, spec, c.width, self.look.grid, self.look.channels, recalls)
 
     @property
     def chained(self) -> bool:
@@ -113,12 +103,7 @@ class Dynamics(nn.Module):
     @property
     def width(self) -> int:
         """Size of a hidden state: h, and behind it what is recalled of the cells."""
-        return self.config.width + self.traces + self.felt
-
-    @property
-    def felt(self) -> int:
-        """Size of what is recalled beside what was said."""
-        return self.feeling.cells * self.feeling.size if self.feeling is not None else 0
+        return self.config.width + self.traces
 
     def forward(self, latent: Tensor, action: Tensor, dropout: bool | None = None) -> Tensor:
         """latent (B, T, K) indices or (B, T, total) straight-through, action (B, T, A) -> hidden (B, T,
@@ -141,20 +126,7 @@ class Dynamics(nn.Module):
         age = (time[:, None] - time).float()
         weight = torch.where(age >= 0, self.config.recalls**age, 0.0)
         with full_precision(hidden):
-            said = weight @ self._said(latent)
-        parts = [hidden.float(), said]
-        if self.feeling is not None:
-            felt = self._feel(latent, said)
-            with full_precision(hidden):
-                parts.append(weight @ felt)
-        return torch.cat(parts, -1)
-
-    def _feel(self, latent: Tensor, said: Tensor) -> Tensor:
-        """What goes on in the cells, in the units of a sum: latent (..., K), said (..., R) -> (..., F)."""
-        assert self.feeling is not None and self.look is not None
-        cells = latent[..., self.spec.K - self.feeling.cells :]
-        felt = self.feeling(latent[..., : self.split], cells, said, self.look(latent))
-        return felt * (1 - self.config.recalls)
+            return torch.cat((hidden.float(), weight @ self._said(latent)), -1)
 
     def logits(self, hidden: Tensor, present: Tensor, following: Tensor | None = None) -> Tensor:
         """Prediction of the next latent: hidden (..., D) and the latent that it has seen last (..., K) or
@@ -185,7 +157,7 @@ class Dynamics(nn.Module):
     def _following(self, hidden: Tensor, present: Tensor, first: Tensor) -> Tensor:
         """Scores of the others, `first` (..., split) being known."""
         assert self.rest is not None
-        rest, (h, trace) = present[..., self.split :], hidden.tensor_split((self.config.width,), -1)
+        rest, (h, trace) = present[..., self.split :], hidden.split((self.config.width, self.traces), -1)
         if self.look is None:
             return self.rest(h, rest, first)
         return self.rest(h, rest, first, self.look(torch.cat((first, rest), -1)), trace)
@@ -209,7 +181,7 @@ class Dynamics(nn.Module):
         def room() -> tuple[Tensor, ...]:
             return tuple(torch.zeros(shape, dtype=dtype, device=like.device) for _ in range(c.layers))
 
-        return Cache(room(), room(), torch.zeros(batch, self.traces + self.felt, device=like.device))
+        return Cache(room(), room(), torch.zeros(batch, self.traces, device=like.device))
 
     def prefill(
         self, latent: Tensor, action: Tensor, cache: Cache, dropout: bool = False
@@ -231,12 +203,8 @@ class Dynamics(nn.Module):
             position = torch.full((1,), position, device=x.device)
         hidden = self._remember(x, cache, position, dropout).squeeze(1)
         if self.traces:
-            said, felt = (cache.trace * self.config.recalls).tensor_split((self.traces,), -1)
-            said = said + self._said(latent)
-            if self.feeling is not None:
-                felt = felt + self._feel(latent, said)
-            cache.trace.copy_(torch.cat((said, felt), -1))
-            hidden = torch.cat((hidden.float(), said, felt), -1)
+            cache.trace.mul_(self.config.recalls).add_(self._said(latent))
+            hidden = torch.cat((hidden.float(), cache.trace), -1)
         return hidden, cache
 
     def _remember(self, x: Tensor, cache: Cache, position: Tensor | None, dropout: bool) -> Tensor:

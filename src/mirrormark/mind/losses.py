@@ -36,6 +36,13 @@ class LossConfig:
     """Weight of KL(EMA || online) in the self-prior's loss (paper, E10)."""
     value_ema: float = 1.0
     """Weight of the pull towards the slow value (paper, E11)."""
+    value_lived: float = 0.0
+    """Share of real life, the rest being dreams, in what the value learns from (ours; as DreamerV3's replay
+    value loss; swift: .5)."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.value_lived <= 1:
+            raise ValueError(f"losses.value_lived is {self.value_lived}: a share is a number from 0 to 1.")
 
 
 def reconstruction_loss(prediction: Tensor, target: Tensor, axes: int) -> Tensor:

@@ -28,6 +28,23 @@ class Objective(NamedTuple):
     metrics: dict[str, Tensor]
 
 
+class Lived(NamedTuple):
+    """What really happened, in the form of a dream."""
+
+    latent: Tensor  # (B, H+1, K)
+    hidden: Tensor  # (B, H+1, D)
+    cost: Tensor  # (B, H): G of what each action led to
+
+
+def lived_of(mind: Mind, latent: Tensor, action: Tensor) -> Lived:
+    """Windows of real life, latent (B, context + H, K) and action (B, context + H, A), as from the end of
+    their first `context` frames; call it without gradient."""
+    now = mind.config.imagination.context - 1
+    hidden = mind.dynamics(latent[:, :-1], action[:, :-1], dropout=False)[:, now - 1 :]
+    latent = latent[:, now:]
+    return Lived(latent, hidden.float(), mind.expected_free_energy(latent[:, 1:]))
+
+
 def codec_objective(mind: Mind, observation: Observation, code: Code | None = None) -> tuple[Objective, Code]:
     """E8 without dynamics: reconstruction, auxiliary decoder and quiet terms; frames need no order. Gradient:
     codec. code: of the observation, if it is known already."""
@@ -118,28 +135,29 @@ def self_prior_objective(mind: Mind, latent: Tensor) -> Objective:
 
 
 def behaviour_objective(
-    mind: Mind, dreamed: Dream, cost: Tensor | None = None
+    mind: Mind, dreamed: Dream, cost: Tensor | None = None, lived: Lived | None = None
 ) -> tuple[Objective, Objective]:
     """E11 on a dream: (policy objective, value objective). G of s_{t+1} is the cost of a_t (D2): (B, H), if
-    it is known already. Updates S."""
+    it is known already. lived: what the value also learns from. Updates S."""
     c, w = mind.config.imagination, mind.config.losses
     with torch.no_grad():
         if cost is None:
             cost = mind.expected_free_energy(dreamed.latent[:, 1:])
-        centred = cost - cost.mean() if c.centre_cost else cost  # D11
+        centre = cost.mean() if c.centre_cost else 0.0  # D11
     read = mind.dynamics.reading(dreamed.latent)
-    value_logits = mind.value.logits(read, dreamed.hidden)  # (B, H+1, bins)
+    critic, value, returns = _critic(mind, read, dreamed.hidden, cost - centre)
+    value_metrics = {"value_loss": critic.detach(), "value": value.mean()}
     with torch.no_grad():
-        value = mind.value.two_hot.decode(value_logits)
-        slow = mind.ema.value(read[:, :-1], dreamed.hidden[:, :-1])
-        returns = lambda_return(centred, value, c.discount, c.lambda_)
         excess = returns - value[:, :-1]
         spread = mind.return_range.update(returns if c.range_of == "returns" else excess)
         excess = excess / spread.clamp_min(1.0)
     acted = mind.policy(read[:, :-1], dreamed.hidden[:, :-1])
     log_prob, entropy = acted.log_prob(dreamed.action), acted.entropy()
     policy = L.policy_loss(log_prob, entropy, excess, c.entropy)
-    critic = L.value_loss(value_logits[:, :-1], returns, slow, mind.value.two_hot, c.discount, w.value_ema)
+    if lived is not None:
+        real, _, _ = _critic(mind, mind.dynamics.reading(lived.latent), lived.hidden, lived.cost - centre)
+        critic = (1 - w.value_lived) * critic + w.value_lived * real
+        value_metrics["value_loss_lived"] = real.detach()
     policy_metrics = {
         "policy": policy.detach(),
         "entropy": entropy.detach().mean(),
@@ -147,5 +165,18 @@ def behaviour_objective(
         "G_dreamed_fall": (cost[:, 0] - cost[:, -1]).mean(),
         "return_range": spread,
     }
-    value_metrics = {"value_loss": critic.detach(), "value": value.mean()}
     return Objective(policy, policy_metrics), Objective(critic, value_metrics)
+
+
+def _critic(mind: Mind, read: Tensor, hidden: Tensor, cost: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The value's loss on paths of H steps, its own estimate (B, H+1) and the λ-returns (B, H) that it
+    learns."""
+    c = mind.config.imagination
+    logits = mind.value.logits(read, hidden)  # (B, H+1, bins)
+    with torch.no_grad():
+        value = mind.value.two_hot.decode(logits)
+        slow = mind.ema.value(read[:, :-1], hidden[:, :-1])
+        returns = lambda_return(cost, value, c.discount, c.lambda_)
+    weight = mind.config.losses.value_ema
+    loss = L.value_loss(logits[:, :-1], returns, slow, mind.value.two_hot, c.discount, weight)
+    return loss, value, returns

@@ -76,7 +76,6 @@ class GridFollowing(nn.Module):
         grid: int,
         look: int,
         recalls: bool,
-        feels: int = 0,
         channels: int = 128,
     ):
         super().__init__()
@@ -86,7 +85,7 @@ class GridFollowing(nn.Module):
         self.body, self.reading = Reading(first, "levels"), Reading(cells, "levels")
         self.scene = Predictor(scene, width, True, False) if self.scenes else None
         self.tell = WideLinear(width + self.body.size, self.cells * channels)
-        self.take = nn.Linear((1 + recalls) * self.reading.size // self.cells + look + feels, channels)
+        self.take = nn.Linear((1 + recalls) * self.reading.size // self.cells + look, channels)
         self.place = nn.Parameter(torch.zeros(self.cells, channels))
         self.around = nn.Conv2d(channels, channels, 3, padding=1)
         self.mix = nn.Linear(channels, 2 * channels)
@@ -103,13 +102,12 @@ class GridFollowing(nn.Module):
         return torch.full((self.cells,), silent)
 
     def forward(self, hidden: Tensor, present: Tensor, body: Tensor, look: Tensor, trace: Tensor) -> Tensor:
-        """As Following; look (..., cells, look): the painted body of the next moment; trace (..., R + F):
-        what the cells' tokens have said and felt lately, each of size 0 where that is not recalled."""
+        """As Following; look (..., cells, look): the painted body of the next moment; trace (..., R): what
+        the cells' tokens have said lately, R = 0 where that is not recalled."""
         told = self.tell(self.body.beside(body, hidden)).unflatten(-1, (self.cells, -1))
         here = self.reading(present[..., self.scenes :]).unflatten(-1, (self.cells, -1))
-        said, felt = trace.to(here.dtype).tensor_split((min(self.reading.size, trace.shape[-1]),), -1)
-        lately = [part.unflatten(-1, (self.cells, -1)) for part in (said, felt) if part.shape[-1]]
-        x = F.silu(self.take(torch.cat((here, *lately, look.to(here.dtype)), -1)) + told + self.place)
+        lately = trace.to(here.dtype).unflatten(-1, (self.cells, -1)) if trace.shape[-1] else here[..., :0]
+        x = F.silu(self.take(torch.cat((here, lately, look.to(here.dtype)), -1)) + told + self.place)
         field = x.flatten(0, -3).transpose(1, 2).unflatten(2, (self.grid, self.grid))
         x = x + self.around(field).flatten(2).transpose(1, 2).unflatten(0, x.shape[:-2])
         x = F.silu(self.mix(F.silu(x)))
@@ -120,26 +118,3 @@ class GridFollowing(nn.Module):
         if self.scene is None:
             return flat
         return torch.cat((self.scene(hidden, present[..., : self.scenes]), flat), -1)
-
-
-class CellFeeling(nn.Module):
-    """What goes on in each cell of the grid, with one set of weights for all cells: `size` numbers in (0, 1)
-    from its token now and lately, from how the body looks there and from the posture. Summed up over time,
-    they tell how long it has been going on: a hand at a thing, say."""
-
-    def __init__(self, grid: GridFollowing, look: int, size: int, channels: int = 64):
-        super().__init__()
-        self.cells, self.size = grid.cells, size
-        self.body, self.reading = grid.body, grid.reading
-        self.tell = WideLinear(self.body.size, self.cells * channels)
-        self.take = nn.Linear(2 * self.reading.size // self.cells + look, channels)
-        self.feel = nn.Linear(channels, size)
-
-    def forward(self, body: Tensor, tokens: Tensor, said: Tensor, look: Tensor) -> Tensor:
-        """body (..., F) and cells' tokens (..., cells) of one moment, what the cells have said lately
-        (..., R), the painted body (..., cells, look) -> (..., cells × size), fp32."""
-        told = self.tell(self.body(body)).unflatten(-1, (self.cells, -1))
-        here = self.reading(tokens).unflatten(-1, (self.cells, -1))
-        lately = said.to(here.dtype).unflatten(-1, (self.cells, -1))
-        x = F.silu(self.take(torch.cat((here, lately, look.to(here.dtype)), -1)) + told)
-        return self.feel(x).float().sigmoid().flatten(-2)
