@@ -88,6 +88,18 @@ def test_any_sequences_draws_every_stored_episode_alike_whatever_its_group():
     assert (grouped == 9).float().mean() > 0.4  # what a draw by groups would do
 
 
+def test_the_newest_sequences_are_the_policys_own_marked_and_unmarked_in_turn():
+    memory = filled(MemoryConfig(capacity_episodes=40, recent_episodes=2))
+    drawn = numbers(memory.newest_sequences(400, 3).observation["latent"][:, 0])
+    assert sorted(drawn.unique().tolist()) == [204, 205, 304, 305]  # the last two of each
+    assert torch.bincount(drawn // 100)[2:].tolist() == [200, 200]
+
+
+def test_before_there_is_a_policy_everyday_life_stands_in():
+    memory = filled(MemoryConfig(capacity_episodes=40, recent_episodes=1), groups=[(False, True)])
+    assert set(numbers(memory.newest_sequences(40, 3).observation["latent"][:, 0]).tolist()) == {5}
+
+
 def test_actions_kept_in_half_precision_come_out_as_float32():
     fields = {"latent": ((2,), torch.uint8)}
     memory = Memory(fields, ACTIONS, LENGTH, MemoryConfig(capacity_episodes=8), action_dtype=torch.float16)
