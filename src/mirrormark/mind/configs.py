@@ -97,6 +97,7 @@ IDEAL = replace(
     ),
     self_prior=replace(SWIFT.self_prior, width=64, layers=2, heads=4, ffn=128),
     policy=replace(SWIFT.policy, hidden=64),
+    losses=replace(SWIFT.losses, value_lived=0.0),  # .5: the same removal, the yoked site as often (notebook)
     value=replace(SWIFT.value, hidden=64),
     imagination=replace(
         SWIFT.imagination,
