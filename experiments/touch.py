@@ -1,12 +1,11 @@
-"""Does a dream know what takes a mark off? Marks come off when a hand has been at them for ten control steps,
-most often behind that hand. From a past that ends some steps before a real removal, dream the real actions until
-just after it, then rest, so that nothing hides the place: is the mark still seen? And where a touch ended too
-early to take it off?
+"""Does a dream know what takes a mark off? A hand at it for ten control steps does, most often hiding it.
+From a past that ends some steps before a real removal, dream the real actions until just after it, then rest,
+so that nothing hides the place: is the mark still seen? And where a touch ended too early to take it off?
 
     python experiments/touch.py MIND --episodes 192
 
-Told apart by G: a mark is seen where G lies above 5 nats. Nothing here is part of a life; when a mark came off
-and for how long it was touched is looked at to choose the pasts.
+Told apart by G: a mark is seen where G lies above 5 nats. Nothing here is part of a life; when a mark came
+off, and for how long it was touched, is looked at to choose the pasts.
 """
 
 import argparse
