@@ -83,6 +83,7 @@ cli.main()
 """
 
 
+@pytest.mark.slow
 def test_kills_in_start_up_and_in_a_resume_do_not_change_the_life(tmp_path):
     """Weights, optimisers, memory and random numbers end bitwise as in the run that nobody touched."""
     words = ["--preset", "ideal", *TINY]

@@ -45,7 +45,10 @@ def test_every_preset_lives_for_a_few_steps(preset, tmp_path, capsys):
     assert told == (exam["ablation"] == ABLATION) == (config["ablation"] == ABLATION) == (preset == "ideal")
 
 
-@pytest.mark.parametrize(("preset", "lap"), [("smoke", 0), ("smoke", 2), ("ideal", 1), ("paper", 1)])
+IN_THE_CODECS_PHASE = pytest.param("smoke", 0, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("preset", "lap"), [IN_THE_CODECS_PHASE, ("smoke", 2), ("ideal", 1), ("paper", 1)])
 def test_resuming_is_bitwise(preset, lap, tmp_path, monkeypatch):
     words = ["--preset", preset, *TINY]
     if preset == "smoke":

@@ -19,7 +19,7 @@ TINY = [
     "--life.schedule.policy-from-episode=4", "--life.schedule.exam-every-episodes=8",
     "--life.schedule.checkpoint-every-laps=1", "--life.learner.world-sequences=2",
     "--life.learner.world-frames=20", "--life.learner.self-prior-frames=4", "--life.learner.dreams=2",
-    "--life.indicators.everyday-episodes=4", "--life.indicators.pairs=4",
+    "--life.learner.lived=2", "--life.indicators.everyday-episodes=4", "--life.indicators.pairs=4",
     "--life.indicators.policy-episodes=4",
     "--life.memory.capacity-episodes=32", "--device=cpu", "--mind.dynamics.width=48",
     "--mind.dynamics.layers=1", "--mind.dynamics.ffn=32", "--mind.self-prior.width=48",
