@@ -60,6 +60,7 @@ def test_what_this_version_ships_can_be_loaded(body: str):
     assert place is not None and sum(file.stat().st_size for file in place.iterdir()) <= 12e6
 
 
+@pytest.mark.slow
 def test_the_shipped_infant_reaches_when_it_sees_the_mark():
     """In the same development worlds, before a mirror and before a bare wall."""
     found, seed = subjects.load(Path("infant")), 7000

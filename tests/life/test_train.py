@@ -26,7 +26,10 @@ def _as_it_was():
     torch.set_rng_state(state)
 
 
-@pytest.mark.parametrize("preset", ["smoke", "ideal", "laptop", "swift", "paper", "paper-code"])
+LAPTOP = pytest.param("laptop", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("preset", ["smoke", "ideal", LAPTOP, "swift", "paper", "paper-code"])
 def test_every_preset_lives_for_a_few_steps(preset, tmp_path, capsys):
     words = TINY + (FIRST if preset in ("smoke", "laptop", "swift") else [])
     # The same kinds of nets, narrower: these presets are sized for a GPU.
@@ -72,6 +75,7 @@ def test_resuming_is_bitwise(preset, lap, tmp_path, monkeypatch):
     assert kept("straight") == kept("halves")
 
 
+@pytest.mark.slow
 def test_a_codec_is_taken_over_frozen_and_the_run_resumes(tmp_path, monkeypatch):
     donor, heir = tmp_path / "donor", tmp_path / "heir"
     train(["--preset", "smoke", "--out", str(donor), *TINY, *FIRST])
