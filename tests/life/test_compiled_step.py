@@ -74,7 +74,11 @@ def test_the_compiled_step_does_what_the_eager_step_does(preset):
         torch.testing.assert_close(after[0][1][name], after[1][1][name], rtol=1e-2, atol=1e-3)
 
 
-@pytest.mark.parametrize("preset", [cells(), joint()], ids=["cells", "joint"])
+@pytest.mark.parametrize(
+    "preset",
+    [pytest.param(symbolic(), marks=pytest.mark.slow), cells(), joint()],
+    ids=["tokens", "cells", "joint"],
+)
 def test_the_step_compiles_whole_and_stays_the_same(monkeypatch, preset):
     """No graph breaks, nothing compiled twice, the same weights to the bit (traced, run by eager kernels)."""
     traced = torch.compile

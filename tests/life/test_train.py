@@ -26,10 +26,7 @@ def _as_it_was():
     torch.set_rng_state(state)
 
 
-LAPTOP = pytest.param("laptop", marks=pytest.mark.slow)
-
-
-@pytest.mark.parametrize("preset", ["smoke", "ideal", LAPTOP, "swift", "paper", "paper-code"])
+@pytest.mark.parametrize("preset", ["smoke", "ideal", "laptop", "swift", "paper", "paper-code"])
 def test_every_preset_lives_for_a_few_steps(preset, tmp_path, capsys):
     words = TINY + (FIRST if preset in ("smoke", "laptop", "swift") else [])
     # The same kinds of nets, narrower: these presets are sized for a GPU.
