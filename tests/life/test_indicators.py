@@ -42,7 +42,7 @@ def test_symbolic_pairs_have_a_cell_and_none(told):
 
 
 def test_held_out_seeds_are_never_lived(told):
-    assert recipe(1000, 5, 3, True).seeds.max() < HELD_OUT_SEED
+    assert recipe(1000, 5, 3, 0.5).seeds.max() < HELD_OUT_SEED
     assert told.episodes.marked.float().mean() == 0.75
     assert 0 <= told.removal_rate < 1 and 0.01 < told.distance_m < 0.5
 

@@ -18,18 +18,18 @@ def lap(index=0, policy=True) -> Lap:
 
 
 def test_recipes_are_half_and_half():
-    plan = recipe(64, lap=3, seed=1, policy_moves=True)
+    plan = recipe(64, lap=3, seed=1, policy_share=0.5)
     assert plan.random == 32 and plan.marked[:32].sum() == 16 and plan.marked[32:].sum() == 16
-    assert recipe(64, 3, 1, False).random == 64
+    assert recipe(64, 3, 1, 0.0).random == 64
     assert len(set(plan.seeds.tolist())) == 64
-    odd = np.stack([recipe(5, lap, 0, True).marked for lap in range(2)])
+    odd = np.stack([recipe(5, lap, 0, 0.5).marked for lap in range(2)])
     assert (odd.sum(0) == 1).all()  # odd numbers even out over neighbouring laps
 
 
 def test_recipes_differ_by_lap_and_seed_and_repeat_themselves():
-    a, b, c = recipe(8, 0, 0, True), recipe(8, 1, 0, True), recipe(8, 0, 1, True)
+    a, b, c = recipe(8, 0, 0, 0.5), recipe(8, 1, 0, 0.5), recipe(8, 0, 1, 0.5)
     assert not np.array_equal(a.seeds, b.seeds) and not np.array_equal(a.seeds, c.seeds)
-    assert np.array_equal(a.seeds, recipe(8, 0, 0, True).seeds)
+    assert np.array_equal(a.seeds, recipe(8, 0, 0, 0.5).seeds)
 
 
 def test_mirrorless_rooms_are_spread_over_a_life_and_kept_out_of_exams():
@@ -47,7 +47,7 @@ def test_mirrorless_rooms_are_spread_over_a_life_and_kept_out_of_exams():
 def test_an_episode_begins_with_the_resets_frame_and_ends_without_an_action():
     life = born(joint())
     worlds = life.worlds(4)
-    plan = recipe(4, 0, 0, False)
+    plan = recipe(4, 0, 0, 0.0)
     episodes = gather(worlds, movement_of(life.world, worlds), plan, None)
     assert episodes.observation["vision"].shape == (4, 101, 64, 64, 3)
     assert episodes.action.shape == (4, 101, 12) and (episodes.action[:, -1] == 0).all()
@@ -82,7 +82,7 @@ def test_the_policys_half_is_moved_by_the_policy():
 
 def test_latents_that_are_stored_are_those_of_the_frames():
     life = born(symbolic())
-    worlds, plan = life.worlds(4), recipe(4, 0, 0, False)
+    worlds, plan = life.worlds(4), recipe(4, 0, 0, 0.0)
     frames = gather(worlds, movement_of(life.world, worlds), plan, None)
     stored = gather(worlds, movement_of(life.world, worlds), plan, None, life.mind)
     flat = {name: value.flatten(0, 1) for name, value in frames.observation.items()}

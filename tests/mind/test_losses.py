@@ -123,7 +123,7 @@ def test_policy_loss_rewards_entropy_and_stops_at_the_cost():
 def test_value_loss_moves_the_value_to_its_targets_and_weighs_later_steps_less():
     two_hot, logits = TwoHot(41, -5, 5), torch.zeros(1, 2, 41, requires_grad=True)
     target, slow = torch.tensor([[3.0, 3.0]]), torch.tensor([[3.0, 3.0]])
-    L.value_loss(logits, target, slow, two_hot, 0.5, 1.0).backward()
+    L.value_loss(logits, target, slow, two_hot, L.discounts(2, 0.5, logits), 1.0).backward()
     assert torch.allclose(logits.grad[0, 1], 0.5 * logits.grad[0, 0])
     with torch.no_grad():
         moved = two_hot.decode(logits - logits.grad)

@@ -179,7 +179,7 @@ def bench_codec(
     worlds = setup.worlds(min(episodes, 256), "cuda" if place.type == "cuda" else "cpu")
     parts = []
     for turn in range(-(-episodes // worlds.n)):
-        made = gather(worlds, movement_of(setup, worlds), recipe(worlds.n, turn, seed, False), None)
+        made = gather(worlds, movement_of(setup, worlds), recipe(worlds.n, turn, seed, 0.0), None)
         parts.append({name: value.flatten(0, 1).to(place) for name, value in made.observation.items()})
     frames = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
     pairs = hold_out(setup, IndicatorConfig(everyday_episodes=64, pairs=512), place).pairs

@@ -55,8 +55,8 @@ class LearnerConfig:
     """Share of the dreams that start from the half of their drawn pasts whose present has the higher G: where
     there is something to be lowered (ours; tokens only; 0 = off)."""
     lived: int = 256
-    """Windows of the policy's newest episodes from which the value learns beside the dreams, where
-    losses.value_lived is above 0 (ours)."""
+    """Windows of the policy's newest episodes from which value and policy learn beside the dreams, where
+    losses.value_lived or losses.policy_lived is above 0 (ours)."""
     codec_frames: int = 2048
     """Frames in a batch of the codec's own phase (ours; learning.md)."""
     world_updates: int = 1
@@ -116,6 +116,7 @@ class Learner(TrainStep):
             total.zero_()
         self.refused.zero_()
         self.longest_row.zero_()
+        self.acted.load_state_dict(self.mind.policy.state_dict())
         self.mind.train()
         self._take_steps(memory, lap)
         self.mind.eval()
@@ -159,6 +160,7 @@ class Learner(TrainStep):
         cuda = self.device.type == "cuda"
         return {
             "mind": dict(self.mind.state_dict()),
+            "acted": dict(self.acted.state_dict()),
             "descents": {name: descent.state() for name, descent in self.descents.items()},
             "random": torch.get_rng_state(),
             "random_cuda": torch.cuda.get_rng_state(self.device) if cuda else None,
@@ -169,6 +171,7 @@ class Learner(TrainStep):
     def load_state(self, state: dict) -> None:
         """Put back what `state` returned; before any graph is captured."""
         self.mind.load_state_dict(state["mind"])
+        self.acted.load_state_dict(state["acted"])
         for name, descent in self.descents.items():
             descent.load_state(state["descents"][name])
         torch.set_rng_state(state["random"])

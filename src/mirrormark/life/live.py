@@ -42,6 +42,13 @@ class LifeConfig:
     shipped: the one that comes with the package for this body, where there is one (ours; tokens only)."""
     marked_share: float = 0.5
     """Share of marked episodes in life (paper Table III)."""
+    policy_share: float = 0.5
+    """Share of episodes that the policy moves, once it does (paper: half)."""
+
+    def __post_init__(self) -> None:
+        for name in ("marked_share", "policy_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"life.{name} is a share: give a number from 0 to 1.")
 
 
 def check(mind: MindConfig, config: LifeConfig) -> None:
@@ -117,7 +124,8 @@ class Life:
     def gather(self, lap: Lap) -> Episodes:
         """The lap's new episodes, the same ones for the same seed, lap and mind."""
         worlds = self.worlds(lap.episodes)
-        plan = recipe(lap.episodes, lap.index, self.seed, lap.policy_moves, self.config.marked_share)
+        share = self.config.policy_share if lap.policy_moves else 0.0
+        plan = recipe(lap.episodes, lap.index, self.seed, share, self.config.marked_share)
         actor = None
         if plan.random < lap.episodes:
             actor = Actor(self.mind, lap.episodes - plan.random)
@@ -191,7 +199,7 @@ class Life:
         """Everyday movement depends on seeds only: gather again what would still be in the pool."""
         assert self.pool is not None
         laps = [self.schedule.lap(index) for index in range(self.next_lap)]
-        marks = [recipe(p.episodes, p.index, self.seed, False, self.config.marked_share).marked for p in laps]
+        marks = [recipe(p.episodes, p.index, self.seed, 0.0, self.config.marked_share).marked for p in laps]
         for i, lap in enumerate(laps):
             later = (
                 [int(mark.sum()) for mark in marks[i + 1 :]],

@@ -66,6 +66,7 @@ class Draw(NamedTuple):
     observation: dict[str, Tensor]  # name -> (B, T, ...)
     action: Tensor  # (B, T, A)
     row: Tensor  # (B,) which stored episode, to report its prediction error back
+    start: Tensor  # (B,) frame of the episode with which the window begins
 
 
 class Memory:
@@ -182,22 +183,23 @@ class Memory:
         group = torch.searchsorted(until, number, right=True).clamp_max(len(GROUPS) - 1)
         return self._windows(group * self.per_group + number - (until - self.count)[group], length)
 
-    def newest_sequences(self, batch: int, length: int) -> Draw:
+    def newest_sequences(self, batch: int, length: int, early: int = 0) -> Draw:
         """(B, T) windows of the newest episodes, marked and unmarked in turn: the policy's, once there are
-        any."""
+        any. early: so many more of the possible starts are the episode's first frame."""
         marked = (torch.arange(batch, device=self.device) + torch.randint(2, (1,), device=self.device)) % 2
         group = 2 + marked
         for other in (3 - marked, marked, 1 - marked):  # while a group is still empty, the next stands in
             group = torch.where(self.count[group] > 0, group, other)
-        return self._windows(self._recent_rows(group), length)
+        return self._windows(self._recent_rows(group), length, early)
 
-    def _windows(self, row: Tensor, length: int) -> Draw:
-        """A window of each of the given episodes, its start uniform."""
+    def _windows(self, row: Tensor, length: int, early: int = 0) -> Draw:
+        """A window of each of the given episodes, its start uniform, save for `early` more at the first."""
         if length > self.length:
             raise ValueError(f"A window of {length} frames does not fit an episode of {self.length} frames.")
-        start = (torch.rand(len(row), device=self.device) * (self.length - length + 1)).long()
+        starts = self.length - length + 1 + early
+        start = ((torch.rand(len(row), device=self.device) * starts).long() - early).clamp_min(0)
         frame = row[:, None] * self.length + start[:, None] + torch.arange(length, device=self.device)
-        return Draw(self._gather(frame), self.action.flatten(0, 1)[frame].float(), row)
+        return Draw(self._gather(frame), self.action.flatten(0, 1)[frame].float(), row, start)
 
     def frames(self, batch: int, marked_share: float, random_only: bool = True) -> dict[str, Tensor]:
         """(B, ...) single frames of which `marked_share` come from marked episodes (the self-prior's

@@ -45,11 +45,11 @@ class _Recorder:
     def any_sequences(self, batch: int, length: int) -> Draw:
         return self._keep(self._memory.any_sequences(batch, length))
 
-    def newest_sequences(self, batch: int, length: int) -> Draw:
-        return self._keep(self._memory.newest_sequences(batch, length))
+    def newest_sequences(self, batch: int, length: int, early: int = 0) -> Draw:
+        return self._keep(self._memory.newest_sequences(batch, length, early))
 
     def _keep(self, draw: Draw) -> Draw:
-        self.draws.append({"observation": draw.observation, "action": draw.action, "row": draw.row})
+        self.draws.append(draw._asdict())
         return draw
 
     def frames(self, *arguments: Any) -> dict[str, torch.Tensor]:
@@ -67,9 +67,8 @@ class _Playback(_Recorder):
     def __init__(self, draws: list[dict[str, Any]], memory_config: Any) -> None:
         self._left, self.config = list(draws), memory_config
 
-    def sequences(self, batch: int, length: int) -> Draw:
-        kept = self._left.pop(0)
-        return Draw(kept["observation"], kept["action"], kept["row"])
+    def sequences(self, batch: int, length: int, early: int = 0) -> Draw:
+        return Draw(**self._left.pop(0))
 
     any_sequences = newest_sequences = sequences
 

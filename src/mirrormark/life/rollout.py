@@ -121,12 +121,12 @@ class Recipe(NamedTuple):
     random: int
 
 
-def recipe(n: int, lap: int, seed: int, policy_moves: bool, marked_share: float = 0.5) -> Recipe:
-    """Half random, half policy; `marked_share` of each marked; fresh seeds for every lap, from one tree
-    (D21)."""
+def recipe(n: int, lap: int, seed: int, policy_share: float, marked_share: float = 0.5) -> Recipe:
+    """`policy_share` by the policy, the rest random; `marked_share` of each marked; fresh seeds for every
+    lap, from one tree (D21)."""
     seeds = np.random.default_rng((seed, lap, 0x6C6170)).integers(0, 2**62, n)
-    random = n - n // 2 if policy_moves else n
-    # The same share in both halves, spread evenly; odd numbers are evened out over neighbouring laps.
+    random = n - int(n * policy_share)
+    # The same share in both parts, spread evenly; odd numbers are evened out over neighbouring laps.
     turn = np.concatenate([np.arange(random), np.arange(n - random)]) + lap
     marked = np.floor((turn + 1) * marked_share) > np.floor(turn * marked_share)
     return Recipe(seeds, marked, random)

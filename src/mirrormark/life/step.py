@@ -10,6 +10,7 @@ left.
 
 from __future__ import annotations
 
+import copy
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
@@ -77,6 +78,8 @@ class TrainStep:
         }
         self._code, self._encode = wrap(code_of), wrap(latent_of)
         self._cost, self._costs, self._live = wrap(cost_of), wrap(costs_of), wrap(lived_of)
+        self.acted = copy.deepcopy(mind.policy).requires_grad_(False)
+        """The policy that moved the body lately."""
         self._beside = Beside(self.device)
         half = torch.bfloat16 if self._half else torch.float32
         self._dreamer = Dreamer(mind.dynamics, mind.policy, half) if self.compiles else None
@@ -221,14 +224,15 @@ class TrainStep:
         return refused
 
     def _lived(self, memory: Memory) -> Lived | None:
-        """What really came of the policy lately, for the value."""
-        i = self.mind.config.imagination
-        if not self.mind.config.losses.value_lived or self.config.cost == "none":
+        """What really came of the policy lately."""
+        i, w = self.mind.config.imagination, self.mind.config.losses
+        if not (w.value_lived or w.policy_lived) or self.config.cost == "none":
             return None
-        draw = memory.newest_sequences(self.config.lived, i.context + i.horizon)
+        # As many windows begin with the episode as make its first frames count as often as later ones.
+        draw = memory.newest_sequences(self.config.lived, i.context + i.horizon, early=i.horizon)
         latent = self._latent_of(draw.observation)
         with torch.no_grad(), self._autocast():
-            return self._live(self.mind, latent, draw.action)
+            return self._live(self.mind, self.acted, latent, draw.action, draw.start)
 
     def _policy_step(
         self, lived: Lived | None, past: Tensor, acted: Tensor

@@ -39,10 +39,19 @@ class LossConfig:
     value_lived: float = 0.0
     """Share of real life, the rest being dreams, in what the value learns from (ours; as DreamerV3's replay
     value loss; swift: .5)."""
+    policy_lived: float = 0.0
+    """Share of real life, the rest being dreams, in what the policy learns from (ours; swift: .5): G of what
+    it really came to see."""
+    policy_clip: float = 0.2
+    """Of what really happened, the policy learns until an action is so much more or less likely than when it
+    was done (ours; Schulman et al. 2017, PPO's ε)."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.value_lived <= 1:
-            raise ValueError(f"losses.value_lived is {self.value_lived}: a share is a number from 0 to 1.")
+        for name in ("value_lived", "policy_lived"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"losses.{name} is {getattr(self, name)}: a share is a number from 0 to 1.")
+        if self.policy_clip <= 0:
+            raise ValueError(f"losses.policy_clip is {self.policy_clip}: give a number above 0.")
 
 
 def reconstruction_loss(prediction: Tensor, target: Tensor, axes: int) -> Tensor:
@@ -92,12 +101,23 @@ def policy_loss(log_prob: Tensor, entropy: Tensor, excess_cost: Tensor, eta: flo
     return (excess_cost.detach() * log_prob - eta * entropy).mean()
 
 
+def lived_policy_loss(log_prob: Tensor, before: Tensor, excess_cost: Tensor, clip: float) -> Tensor:
+    """The same for what was really done, (...), by the policy as it then was: PPO's clipped objective
+    (Schulman et al. 2017), not reduced. before: the log-probabilities then."""
+    ratio, excess = (log_prob - before.detach()).clamp(-20, 20).exp(), excess_cost.detach()
+    return torch.maximum(ratio * excess, ratio.clamp(1 - clip, 1 + clip) * excess)
+
+
+def discounts(steps: int, discount: float, like: Tensor) -> Tensor:
+    """γ^t, (steps,)."""
+    return (math.log(discount) * torch.arange(steps, device=like.device)).exp()
+
+
 def value_loss(
-    logits: Tensor, target: Tensor, slow: Tensor, two_hot: TwoHot, discount: float, ema_weight: float
+    logits: Tensor, target: Tensor, slow: Tensor, two_hot: TwoHot, weight: Tensor, ema_weight: float
 ) -> Tensor:
     """E11, value, as cross-entropy (D3): towards the λ-return `target` (B, H) and the slow copy's value (B,
-    H), weighted γ^t. logits (B, H, bins)."""
+    H), weighted (E11: γ^t). logits (B, H, bins)."""
     error = two_hot.cross_entropy(logits, target.detach())
     error = error + ema_weight * two_hot.cross_entropy(logits, slow.detach())
-    weight = (math.log(discount) * torch.arange(target.shape[1], device=target.device)).exp()
     return (weight * error).mean()

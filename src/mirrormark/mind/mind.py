@@ -124,8 +124,14 @@ class Mind(nn.Module):
                 f"imagination.context - 1 + horizon = {i.context - 1 + i.horizon} does not fit into "
                 f"dynamics.max_length = {config.dynamics.max_length}"
             )
-        if config.losses.value_lived and i.context < 2:
-            raise ValueError("losses.value_lived needs imagination.context of at least 2: give it a past.")
+        if max(config.losses.value_lived, config.losses.policy_lived) and i.context < 2:
+            raise ValueError(
+                "losses.value_lived and policy_lived need imagination.context of at least 2: a past."
+            )
+        if config.policy.acts_on == "prior" and config.losses.policy_lived:
+            raise ValueError(
+                "losses.policy_lived needs policy.acts_on='posterior': what the policy saw is not remembered."
+            )
         if config.policy.acts_on == "prior" and i.context < 2:
             raise ValueError(
                 "policy.acts_on='prior' needs imagination.context of at least 2: one frame predicts the next."

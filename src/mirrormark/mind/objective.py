@@ -18,6 +18,7 @@ from mirrormark.mind.codec_categorical import CategoricalCodec
 from mirrormark.mind.dream import Dream
 from mirrormark.mind.mind import Mind
 from mirrormark.mind.numerics import lambda_return
+from mirrormark.mind.policy import Policy
 from mirrormark.mind.senses import Observation
 
 
@@ -29,20 +30,27 @@ class Objective(NamedTuple):
 
 
 class Lived(NamedTuple):
-    """What really happened, in the form of a dream."""
+    """What really happened, in T frames."""
 
-    latent: Tensor  # (B, H+1, K)
-    hidden: Tensor  # (B, H+1, D)
-    cost: Tensor  # (B, H): G of what each action led to
+    latent: Tensor  # (B, T, K)
+    hidden: Tensor  # (B, T, D)
+    cost: Tensor  # (B, T-1): G of what each action led to
+    action: Tensor  # (B, T-1, A)
+    log_prob: Tensor  # (B, T-1): of that action, when it was done
+    weight: Tensor  # (B, T-1), 1 on average; 0 where the window knows less of the past than the body did
 
 
-def lived_of(mind: Mind, latent: Tensor, action: Tensor) -> Lived:
-    """Windows of real life, latent (B, context + H, K) and action (B, context + H, A), as from the end of
-    their first `context` frames; call it without gradient."""
-    now = mind.config.imagination.context - 1
-    hidden = mind.dynamics(latent[:, :-1], action[:, :-1], dropout=False)[:, now - 1 :]
-    latent = latent[:, now:]
-    return Lived(latent, hidden.float(), mind.expected_free_energy(latent[:, 1:]))
+def lived_of(mind: Mind, acted: Policy, latent: Tensor, action: Tensor, start: Tensor) -> Lived:
+    """Windows of real life, latent (B, T, K) and action (B, T, A), from frame `start` (B,) of their episodes
+    on, under the policy that acted then; call it without gradient. What counts are frames with a past as
+    long as imagination.context, and in an episode's beginning all."""
+    hidden = mind.dynamics(latent[:, :-1], action[:, :-1], dropout=False).float()
+    hidden = torch.cat((torch.zeros_like(hidden[:, :1]), hidden), 1)
+    action, cost = action[:, :-1], mind.expected_free_energy(latent[:, 1:])
+    log_prob = acted(latent[:, :-1], hidden[:, :-1]).log_prob_of(action)
+    step = torch.arange(action.shape[1], device=latent.device)
+    counts = ((step >= mind.config.imagination.context - 1) | (start[:, None] == 0)).float()
+    return Lived(latent, hidden, cost, action, log_prob, counts / counts.mean())
 
 
 def codec_objective(mind: Mind, observation: Observation, code: Code | None = None) -> tuple[Objective, Code]:
@@ -138,14 +146,16 @@ def behaviour_objective(
     mind: Mind, dreamed: Dream, cost: Tensor | None = None, lived: Lived | None = None
 ) -> tuple[Objective, Objective]:
     """E11 on a dream: (policy objective, value objective). G of s_{t+1} is the cost of a_t (D2): (B, H), if
-    it is known already. lived: what the value also learns from. Updates S."""
+    it is known already. lived: what both also learn from, in the shares that the losses' configuration gives.
+    Updates S."""
     c, w = mind.config.imagination, mind.config.losses
     with torch.no_grad():
         if cost is None:
             cost = mind.expected_free_energy(dreamed.latent[:, 1:])
         centre = cost.mean() if c.centre_cost else 0.0  # D11
     read = mind.dynamics.reading(dreamed.latent)
-    critic, value, returns = _critic(mind, read, dreamed.hidden, cost - centre)
+    late = L.discounts(cost.shape[1], c.discount, cost)
+    critic, value, returns = _critic(mind, read, dreamed.hidden, cost - centre, late)
     value_metrics = {"value_loss": critic.detach(), "value": value.mean()}
     with torch.no_grad():
         excess = returns - value[:, :-1]
@@ -154,10 +164,6 @@ def behaviour_objective(
     acted = mind.policy(read[:, :-1], dreamed.hidden[:, :-1])
     log_prob, entropy = acted.log_prob(dreamed.action), acted.entropy()
     policy = L.policy_loss(log_prob, entropy, excess, c.entropy)
-    if lived is not None:
-        real, _, _ = _critic(mind, mind.dynamics.reading(lived.latent), lived.hidden, lived.cost - centre)
-        critic = (1 - w.value_lived) * critic + w.value_lived * real
-        value_metrics["value_loss_lived"] = real.detach()
     policy_metrics = {
         "policy": policy.detach(),
         "entropy": entropy.detach().mean(),
@@ -165,10 +171,41 @@ def behaviour_objective(
         "G_dreamed_fall": (cost[:, 0] - cost[:, -1]).mean(),
         "return_range": spread,
     }
+    if lived is not None:
+        policy_real, real = _lived_objectives(mind, lived, centre)
+        policy = (1 - w.policy_lived) * policy + w.policy_lived * policy_real.loss
+        critic = (1 - w.value_lived) * critic + w.value_lived * real.loss
+        policy_metrics |= policy_real.metrics
+        value_metrics |= real.metrics
     return Objective(policy, policy_metrics), Objective(critic, value_metrics)
 
 
-def _critic(mind: Mind, read: Tensor, hidden: Tensor, cost: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _lived_objectives(mind: Mind, lived: Lived, centre: Tensor | float) -> tuple[Objective, Objective]:
+    """E11 on what really happened: (policy objective, value objective)."""
+    c, w, read = mind.config.imagination, mind.config.losses, mind.dynamics.reading(lived.latent)
+    critic, value, returns = _critic(mind, read, lived.hidden, lived.cost - centre, lived.weight)
+    value_objective = Objective(critic, {"value_loss_lived": critic.detach()})
+    if not w.policy_lived:
+        return Objective(critic.new_zeros(()), {}), value_objective
+    with torch.no_grad():
+        excess = returns - value[:, :-1]
+        excess = excess - (lived.weight * excess).mean()
+        excess = excess / (lived.weight * excess.square()).mean().sqrt().clamp_min(1.0)
+    acted = mind.policy(read[:, :-1], lived.hidden[:, :-1])
+    log_prob = acted.log_prob_of(lived.action)
+    loss = L.lived_policy_loss(log_prob, lived.log_prob, excess, w.policy_clip) - c.entropy * acted.entropy()
+    policy, moved = (lived.weight * loss).mean(), (log_prob.detach() - lived.log_prob).abs()
+    metrics = {
+        "policy_lived": policy.detach(),
+        "G_lived": (lived.weight * lived.cost).mean(),
+        "clipped": (lived.weight * (moved > w.policy_clip)).mean(),
+    }
+    return Objective(policy, metrics), value_objective
+
+
+def _critic(
+    mind: Mind, read: Tensor, hidden: Tensor, cost: Tensor, weight: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """The value's loss on paths of H steps, its own estimate (B, H+1) and the λ-returns (B, H) that it
     learns."""
     c = mind.config.imagination
@@ -177,6 +214,6 @@ def _critic(mind: Mind, read: Tensor, hidden: Tensor, cost: Tensor) -> tuple[Ten
         value = mind.value.two_hot.decode(logits)
         slow = mind.ema.value(read[:, :-1], hidden[:, :-1])
         returns = lambda_return(cost, value, c.discount, c.lambda_)
-    weight = mind.config.losses.value_ema
-    loss = L.value_loss(logits[:, :-1], returns, slow, mind.value.two_hot, c.discount, weight)
+    pull = mind.config.losses.value_ema
+    loss = L.value_loss(logits[:, :-1], returns, slow, mind.value.two_hot, weight, pull)
     return loss, value, returns

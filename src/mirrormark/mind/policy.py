@@ -59,6 +59,10 @@ class ValueConfig:
     """Decay of the slow copy (paper, Table III)."""
 
 
+_FULL = 1 - 2**-11
+"""The largest action below 1 that half precision, in which memory keeps them, can tell from 1."""
+
+
 class TanhNormal(NamedTuple):
     """A diagonal normal; the action is tanh of its sample. All methods take the sample *before* tanh."""
 
@@ -72,6 +76,10 @@ class TanhNormal(NamedTuple):
         """Log-density of the action tanh(raw): (..., A) -> (...)."""
         normal = -0.5 * ((raw - self.mean) / self.std).square() - self.std.log() - 0.5 * math.log(2 * math.pi)
         return (normal - _log_slope(raw)).sum(-1)
+
+    def log_prob_of(self, action: Tensor) -> Tensor:
+        """The same of an action in [-1, 1]; one at the very end counts as a little less."""
+        return self.log_prob(action.float().clamp(-_FULL, _FULL).atanh())
 
     def entropy(self) -> Tensor:
         """Entropy of the action: exact for the normal, one reparametrised sample for the tanh."""
