@@ -85,3 +85,16 @@ def test_blind_policys_first_action_is_random():
             policy=PolicyConfig(hidden=16, acts_on="prior"),
             imagination=ImaginationConfig(horizon=5, context=1),
         )
+
+
+def test_an_action_at_its_end_is_as_likely_as_all_that_lies_beyond():
+    """Half precision, in which memory keeps actions, cannot tell a raw sample of 5 from one of 9."""
+    mean = torch.tensor([3.9, 9.0, -9.0, 0.2], requires_grad=True)
+    choice = TanhNormal(mean[:, None], torch.full((4, 1), 0.5))
+    likely = choice.log_prob_of(torch.tensor([[1.0], [1.0], [-1.0], [0.5]]))
+    samples = (3.9 + 0.5 * torch.randn(200_000, generator=torch.Generator().manual_seed(0))).tanh().half()
+    assert likely[0].exp().item() == pytest.approx((samples >= 1 - 2**-11).float().mean().item(), abs=0.01)
+    assert torch.allclose(likely[1:3], torch.zeros(2), atol=1e-5)  # certain, however far beyond
+    assert torch.allclose(likely[3], choice.log_prob(torch.tensor(0.5).atanh())[3])
+    likely.sum().backward()
+    assert mean.grad is not None and mean.grad.isfinite().all()

@@ -101,10 +101,15 @@ def policy_loss(log_prob: Tensor, entropy: Tensor, excess_cost: Tensor, eta: flo
     return (excess_cost.detach() * log_prob - eta * entropy).mean()
 
 
+_TOO_LIKELY = 3.0
+"""Ye et al. 2020, arXiv 1912.09729."""
+
+
 def lived_policy_loss(log_prob: Tensor, before: Tensor, excess_cost: Tensor, clip: float) -> Tensor:
     """The same for what was really done, (...), by the policy as it then was: PPO's clipped objective
-    (Schulman et al. 2017), not reduced. before: the log-probabilities then."""
-    ratio, excess = (log_prob - before.detach()).clamp(-20, 20).exp(), excess_cost.detach()
+    (Schulman et al. 2017), not reduced. before: the log-probabilities then. What has become many times more
+    likely meanwhile has nothing more to say (Ye et al. 2020, dual clip)."""
+    ratio, excess = (log_prob - before.detach()).clamp_max(math.log(_TOO_LIKELY)).exp(), excess_cost.detach()
     return torch.maximum(ratio * excess, ratio.clamp(1 - clip, 1 + clip) * excess)
 
 

@@ -60,7 +60,9 @@ class ValueConfig:
 
 
 _FULL = 1 - 2**-11
-"""The largest action below 1 that half precision, in which memory keeps them, can tell from 1."""
+"""The largest action below 1 in half precision, in which memory keeps them."""
+_BEYOND = math.atanh(1 - 1.5 * 2**-11)
+"""Raw samples above this become it, or 1."""
 
 
 class TanhNormal(NamedTuple):
@@ -74,12 +76,19 @@ class TanhNormal(NamedTuple):
 
     def log_prob(self, raw: Tensor) -> Tensor:
         """Log-density of the action tanh(raw): (..., A) -> (...)."""
+        return self._log_densities(raw).sum(-1)
+
+    def _log_densities(self, raw: Tensor) -> Tensor:
         normal = -0.5 * ((raw - self.mean) / self.std).square() - self.std.log() - 0.5 * math.log(2 * math.pi)
-        return (normal - _log_slope(raw)).sum(-1)
+        return normal - _log_slope(raw)
 
     def log_prob_of(self, action: Tensor) -> Tensor:
-        """The same of an action in [-1, 1]; one at the very end counts as a little less."""
-        return self.log_prob(action.float().clamp(-_FULL, _FULL).atanh())
+        """The same of an action in [-1, 1]. At its very ends, tanh tells no more how far beyond the sample
+        was: there it is the probability of all that lies beyond."""
+        action = action.float()
+        raw, end = action.clamp(-_FULL, _FULL).atanh(), action.abs() >= _FULL
+        beyond = torch.special.log_ndtr((self.mean * action.sign() - _BEYOND) / self.std)
+        return torch.where(end, beyond, self._log_densities(raw)).sum(-1)
 
     def entropy(self) -> Tensor:
         """Entropy of the action: exact for the normal, one reparametrised sample for the tanh."""
