@@ -209,6 +209,7 @@ SMOKE = replace(
         ),
         indicators=IndicatorConfig(everyday_episodes=8, pairs=16, policy_episodes=4),
         pool_episodes=12,
+        let_go_share=0.5,
     ),
 )
 

@@ -42,10 +42,14 @@ def changed(before: dict, after: dict) -> set[str]:
 @pytest.mark.parametrize(
     ("stages", "parts"),
     [
-        (("world",), {"dynamics"}),
+        (("world",), {"dynamics", "outlook"}),
         (("self_prior",), {"self_prior", "ema.self_prior"}),
         (("policy",), {"policy", "value", "ema.value", "return_range"}),
-        (ALL, {"dynamics", "self_prior", "ema.self_prior", "policy", "value", "ema.value", "return_range"}),
+        (
+            ALL,
+            {"dynamics", "outlook", "self_prior", "ema.self_prior", "policy", "value", "ema.value"}
+            | {"return_range"},
+        ),
     ],
 )
 def test_a_stage_changes_its_own_parts_only(stages, parts):
@@ -118,14 +122,14 @@ def test_a_non_finite_step_changes_nothing_and_is_counted():
     life = lived(symbolic())
     life.learner.learn(life.memory, lap())
     with torch.no_grad():
-        life.mind.dynamics.first.scores.weight[0, 0] = float("nan")
+        life.mind.dynamics.position[0, 0] = float("nan")
     before = weights(life)
     metrics = life.learner.learn(life.memory, lap(("world",), 4))
     after = weights(life)
     assert all(torch.equal(before[n].nan_to_num(-9), after[n].nan_to_num(-9)) for n in before)
     assert (metrics["refused_steps"], metrics["refused_in_a_row"]) == (4, 4)
     with torch.no_grad():
-        life.mind.dynamics.first.scores.weight[0, 0] = 0.0
+        life.mind.dynamics.position[0, 0] = 0.0
     assert life.learner.learn(life.memory, lap(("world",), 2))["refused_in_a_row"] == 0
     assert all(value.isfinite().all() for value in weights(life).values())
 
@@ -136,14 +140,14 @@ def test_a_row_of_refusals_stops_the_run_though_the_laps_last_step_is_good(monke
     schedule = replace(preset.life.schedule, steps_per_lap=5)
     life = born(replace(preset, life=replace(preset.life, learner=learner, schedule=schedule)))
     with torch.no_grad():
-        life.mind.dynamics.first.scores.weight[0, 0] = float("nan")
+        life.mind.dynamics.position[0, 0] = float("nan")
     real, steps = life.learner.train_step, []
 
     def heals(memory, stages):
         steps.append(stages)
         if len(steps) == 4:
             with torch.no_grad():
-                life.mind.dynamics.first.scores.weight[0, 0] = 0.0
+                life.mind.dynamics.position[0, 0] = 0.0
         real(memory, stages)
 
     monkeypatch.setattr(life.learner, "train_step", heals)
@@ -204,7 +208,7 @@ def test_updates_per_step_multiply():
     life = lived(replace(preset, life=replace(preset.life, learner=learner)))
     life.learner.learn(life.memory, lap(steps=2))
     steps = {n: d.optimiser.state[d.parameters[0]]["step"].item() for n, d in life.learner.descents.items()}
-    assert steps == {"world": 6, "self_prior": 2, "policy": 4, "value": 4}
+    assert steps == {"world": 6, "self_prior": 2, "policy": 4, "value": 4, "outlook": 2}
 
 
 def test_without_cost_only_entropy_is_learned():

@@ -14,7 +14,9 @@ def episodes(n: int, policy: bool, marked: bool, first: int = 0) -> Episodes:
     latent = (number[:, None, None] * 1000 + torch.arange(LENGTH)[None, :, None]).expand(n, LENGTH, 2)
     action = number[:, None, None].expand(n, LENGTH, ACTIONS).float()
     mark = torch.full((n, LENGTH), marked)
-    return Episodes({"latent": latent}, action, mark, torch.full((n,), policy), torch.full((n,), marked))
+    let_go = torch.full((n,), LENGTH if policy else 0)
+    flags = torch.full((n,), policy), torch.full((n,), marked)
+    return Episodes({"latent": latent}, action, mark, *flags, let_go)
 
 
 def filled(

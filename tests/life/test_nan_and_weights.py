@@ -29,7 +29,7 @@ def test_the_run_stops_with_a_dump_that_repeats_the_step(tmp_path, capsys):
     place = stopped.value.place
     assert place is not None and place.parent == tmp_path
     found = nan.replay(place)
-    assert found["refused"] == ["self_prior", "policy", "value"]  # G is not finite, so neither are returns
+    assert found["refused"] == ["self_prior", "outlook"]  # G is not finite, so neither is what it foretells
     assert "self_prior.bias" in found["bad_weights"] and "policy.head.bias" not in found["bad_weights"]
     assert found["bad_in_batch"] == []
     replay_nan(place)

@@ -69,6 +69,7 @@ def test_the_same_seed_gathers_the_same_and_another_does_not():
 
 def test_the_policys_half_is_moved_by_the_policy():
     life = born(symbolic())
+    life.config = replace(life.config, let_go_share=0.0)
     with torch.no_grad():
         life.mind.policy.head.weight.zero_()
         life.mind.policy.head.bias.copy_(
@@ -78,6 +79,34 @@ def test_the_policys_half_is_moved_by_the_policy():
     assert episodes.policy.tolist() == [False, False, True, True]
     assert (episodes.action[2:, :-1] > 0.9).all()
     assert (episodes.action[:2, :-1] < 0).any()
+
+
+def test_where_the_policy_lets_go_everyday_movement_takes_over():
+    life = born(symbolic())
+    with torch.no_grad():
+        life.mind.policy.head.weight.zero_()
+        life.mind.policy.head.bias.copy_(torch.tensor([3.0] * 12 + [-30.0] * 12))
+    worlds, plan = life.worlds(4), recipe(4, 0, 0, 0.5, let_go_share=1.0)
+    assert plan.let_go[:2].tolist() == [0, 0] and ((plan.let_go[2:] >= 16) & (plan.let_go[2:] < 76)).all()
+    actor = Actor(life.mind, 2)
+    episodes = gather(worlds, movement_of(life.world, worlds), plan, actor, life.mind)
+    everyday = gather(worlds, movement_of(life.world, worlds), plan._replace(random=4), None, life.mind)
+    assert torch.equal(episodes.action[:2], everyday.action[:2])
+    for i in (2, 3):
+        when = int(plan.let_go[i])
+        assert (episodes.action[i, :when] > 0.9).all()
+        assert torch.equal(episodes.action[i, when:], everyday.action[i, when:])
+    assert episodes.let_go.tolist() == plan.let_go.tolist()
+    life.memory.extend(episodes)
+    draw = life.memory.sequences(8, 20)
+    assert torch.equal(draw.let_go, life.memory.let_go[draw.row])
+
+
+def test_how_many_let_go_is_a_share_of_the_policys():
+    plan = recipe(4000, 0, 0, 0.5, let_go_share=0.25)
+    assert (plan.let_go[:2000] == 0).all()
+    assert (plan.let_go[2000:] < 101).mean() == pytest.approx(0.25, abs=0.03)
+    assert (recipe(100, 0, 0, 0.5).let_go[50:] == 101).all()
 
 
 def test_latents_that_are_stored_are_those_of_the_frames():
@@ -129,7 +158,8 @@ def blind():
     """The public code's policy (D10) in a symbolic life."""
     ours = symbolic()
     policy, dynamics = replace(ours.mind.policy, acts_on="prior"), replace(ours.mind.dynamics, chained=False)
-    return replace(ours, mind=replace(ours.mind, policy=policy, dynamics=dynamics))
+    losses = replace(ours.mind.losses, policy_lived=0.0)
+    return replace(ours, mind=replace(ours.mind, policy=policy, dynamics=dynamics, losses=losses))
 
 
 @pytest.mark.parametrize("mode", ["sample", "mean"])

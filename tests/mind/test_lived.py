@@ -22,7 +22,8 @@ def real_window(mind, n=3):
 
 def lived_by(mind, latent, action, start=(0, 0, 0), acted=None) -> Lived:
     with torch.no_grad():
-        return lived_of(mind, acted or mind.policy, latent, action, torch.tensor(start[: len(latent)]))
+        begin = torch.tensor(start[: len(latent)])
+        return lived_of(mind, acted or mind.policy, latent, action, begin, torch.full_like(begin, 999))
 
 
 @torch.no_grad()

@@ -136,7 +136,8 @@ def _made_up(name: str, config: LearnerConfig, place: torch.device) -> tuple[Lea
     flags = torch.arange(n)
     action = torch.rand(n, FRAMES_PER_EPISODE, _ACTIONS) * 2 - 1
     mark = torch.zeros(n, FRAMES_PER_EPISODE, dtype=torch.bool)
-    memory.extend(Episodes(frames, action, mark, flags % 4 >= 2, flags % 2 == 1))
+    policy = flags % 4 >= 2
+    memory.extend(Episodes(frames, action, mark, policy, flags % 2 == 1, policy * FRAMES_PER_EPISODE))
     return Learner(mind, config, tokens), memory
 
 

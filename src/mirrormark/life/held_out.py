@@ -62,7 +62,7 @@ def hold_out(setup: WorldSetup, config: IndicatorConfig, device: torch.device | 
     n = config.everyday_episodes
     worlds = setup.worlds(n, _eye_device(setup, device))
     watch = _Watch(worlds, config.pairs)
-    plan = Recipe(HELD_OUT_SEED + np.arange(n), np.arange(n) % 4 != 0, n)
+    plan = Recipe(HELD_OUT_SEED + np.arange(n), np.arange(n) % 4 != 0, n, np.zeros(n, np.int64))
     episodes = gather(watch, movement_of(setup, worlds), plan, None)  # type: ignore[arg-type]
     episodes = episodes._replace(observation=to_tensors(episodes.observation, device))
     worn = plan.marked

@@ -18,7 +18,7 @@ from mirrormark.mind.mind import Mind
 
 _DESCENTS = {
     "codec": ("codec",),
-    "world": ("world",),
+    "world": ("world", "outlook"),
     "self_prior": ("self_prior",),
     "policy": ("policy", "value"),
 }
@@ -38,7 +38,7 @@ class LearnerConfig:
     policy: DescentConfig = field(default_factory=lambda: DescentConfig(optimiser="adam"))
     """The policy."""
     value: DescentConfig = field(default_factory=lambda: DescentConfig(optimiser="adam"))
-    """The value."""
+    """The value, and the outlook where there is one."""
     codec: DescentConfig = field(
         default_factory=lambda: DescentConfig(1.5e-3, 5e-5, betas=(0.9, 0.99), norm_cap=1e9)
     )

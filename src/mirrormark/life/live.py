@@ -44,9 +44,12 @@ class LifeConfig:
     """Share of marked episodes in life (paper Table III)."""
     policy_share: float = 0.5
     """Share of episodes that the policy moves, once it does (paper: half)."""
+    let_go_share: float = 0.0
+    """Share of these in which everyday movement takes over at some control step, so that an outlook learns
+    what follows on what the policy does (ours; 0 = off)."""
 
     def __post_init__(self) -> None:
-        for name in ("marked_share", "policy_share"):
+        for name in ("marked_share", "policy_share", "let_go_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"life.{name} is a share: give a number from 0 to 1.")
 
@@ -61,6 +64,12 @@ def check(mind: MindConfig, config: LifeConfig) -> None:
     if frames > longest:
         raise ValueError(
             f"learner.world_frames is {frames}: an episode and dynamics.max_length allow {longest} at most."
+        )
+    ahead = mind.imagination.context + mind.outlook.control_steps
+    if mind.outlook.control_steps and frames < ahead:
+        raise ValueError(
+            f"learner.world_frames is {frames}: an outlook of {mind.outlook.control_steps} control steps "
+            f"needs {ahead} at least, context included."
         )
     dreamed = mind.imagination.context - 1 + DREAM_CONTROL_STEPS
     if dreamed > mind.dynamics.max_length:
@@ -125,7 +134,9 @@ class Life:
         """The lap's new episodes, the same ones for the same seed, lap and mind."""
         worlds = self.worlds(lap.episodes)
         share = self.config.policy_share if lap.policy_moves else 0.0
-        plan = recipe(lap.episodes, lap.index, self.seed, share, self.config.marked_share)
+        plan = recipe(
+            lap.episodes, lap.index, self.seed, share, self.config.marked_share, self.config.let_go_share
+        )
         actor = None
         if plan.random < lap.episodes:
             actor = Actor(self.mind, lap.episodes - plan.random)
@@ -173,9 +184,8 @@ class Life:
                 latent = encode(self.mind, frames).unflatten(0, (len(rows), FRAMES_PER_EPISODE))
                 marked = torch.full((len(rows),), group == marked_group)
                 kept = {"latent": latent}
-                self.memory.extend(
-                    Episodes(kept, pool.action[rows], pool.mark[rows], torch.zeros_like(marked), marked)
-                )
+                policy, let_go = torch.zeros_like(marked), pool.let_go[rows]
+                self.memory.extend(Episodes(kept, pool.action[rows], pool.mark[rows], policy, marked, let_go))
         self.pool = None
 
     # Checkpoints

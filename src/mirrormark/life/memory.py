@@ -58,6 +58,7 @@ class Episodes(NamedTuple):
     mark: Tensor  # (N, L) bool: the mark is on the body in this frame (D15)
     policy: Tensor  # (N,) bool: moved by the policy, not by everyday movement
     marked: Tensor  # (N,) bool: began with a mark
+    let_go: Tensor  # (N,) int64: frame from which on everyday movement moves it; 0: always has, L: never
 
 
 class Draw(NamedTuple):
@@ -67,6 +68,7 @@ class Draw(NamedTuple):
     action: Tensor  # (B, T, A)
     row: Tensor  # (B,) which stored episode, to report its prediction error back
     start: Tensor  # (B,) frame of the episode with which the window begins
+    let_go: Tensor  # (B,) frame of the episode from which on everyday movement moves the body
 
 
 class Memory:
@@ -91,6 +93,7 @@ class Memory:
         self.observation = {name: room(shape, dtype) for name, (shape, dtype) in fields.items()}
         self.action = room((actions,), action_dtype)
         self.mark = room((), torch.bool)
+        self.let_go = torch.zeros(rows, dtype=torch.int64, device=self.device)
         self.error = torch.zeros(rows, device=self.device)
         self.count = torch.zeros(len(GROUPS), dtype=torch.int64, device=self.device)
         self._newest = torch.zeros(len(GROUPS), dtype=torch.int64, device=self.device)
@@ -118,6 +121,7 @@ class Memory:
                 kept[rows] = self._take(episodes.observation[name], chosen, kept.dtype)
             self.action[rows] = self._take(episodes.action, chosen, self.action.dtype)
             self.mark[rows] = self._take(episodes.mark, chosen, torch.bool)
+            self.let_go[rows] = self._take(episodes.let_go, chosen, torch.int64)
             # A new episode is as interesting as the worst-predicted one: it will be drawn soon.
             self.error[rows] = self.error.max().clamp_min(1.0)
             self._written[group] += len(chosen)
@@ -199,7 +203,8 @@ class Memory:
         starts = self.length - length + 1 + early
         start = ((torch.rand(len(row), device=self.device) * starts).long() - early).clamp_min(0)
         frame = row[:, None] * self.length + start[:, None] + torch.arange(length, device=self.device)
-        return Draw(self._gather(frame), self.action.flatten(0, 1)[frame].float(), row, start)
+        action = self.action.flatten(0, 1)[frame].float()
+        return Draw(self._gather(frame), action, row, start, self.let_go[row])
 
     def frames(self, batch: int, marked_share: float, random_only: bool = True) -> dict[str, Tensor]:
         """(B, ...) single frames of which `marked_share` come from marked episodes (the self-prior's
@@ -227,7 +232,8 @@ class Memory:
 
     def _kept(self) -> dict[str, Tensor]:
         observation = {f"observation.{name}": kept for name, kept in self.observation.items()}
-        return observation | {"action": self.action, "mark": self.mark, "error": self.error}
+        rest = {"action": self.action, "mark": self.mark, "let_go": self.let_go, "error": self.error}
+        return observation | rest
 
     def state(self) -> dict:
         """All that is stored, as a tree of tensors and numbers."""

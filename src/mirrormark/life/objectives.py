@@ -1,10 +1,12 @@
 """Two objectives of our own beside the mind's: stored latents with curiosity, and a policy without a
-drive. And what frames become before others learn from them."""
+drive. What frames become before others learn from them. And all that a train step computes, in one place."""
+
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from mirrormark.mind import losses
+from mirrormark.mind import losses, objective
 from mirrormark.mind.codec import Code
 from mirrormark.mind.dream import Dream
 from mirrormark.mind.mind import Mind
@@ -28,8 +30,8 @@ def cost_of(mind: Mind, latent: Tensor) -> Tensor:
 
 
 def costs_of(mind: Mind, dreamed: Dream) -> Tensor:
-    """G of what each dreamed action leads to, (B, H)."""
-    return mind.expected_free_energy(dreamed.latent[:, 1:])
+    """The cost of what each dreamed action leads to, (B, H)."""
+    return mind.cost(dreamed.latent[:, 1:], dreamed.hidden[:, 1:])
 
 
 def token_objective(mind: Mind, latent: Tensor, action: Tensor) -> tuple[Objective, Tensor]:
@@ -56,3 +58,20 @@ def indifferent_objective(mind: Mind, dreamed: Dream) -> tuple[Objective, Object
     critic = mind.value.two_hot.cross_entropy(logits, nothing).mean()
     policy = Objective(loss, {"policy": loss.detach(), "entropy": entropy.detach().mean()})
     return policy, Objective(critic, {"value_loss": critic.detach()})
+
+
+class Computations:
+    """All functions of a train step, each compiled by itself or none."""
+
+    def __init__(self, compiles: bool) -> None:
+        wrap = partial(torch.compile, dynamic=False) if compiles else (lambda function: function)
+        self.codec = wrap(objective.codec_objective)
+        self.joint = wrap(objective.world_objective)
+        self.tokens = wrap(token_objective)
+        self.self_prior = wrap(objective.self_prior_objective)
+        self.behaviour = wrap(objective.behaviour_objective)
+        self.indifferent = wrap(indifferent_objective)
+        self.outlook = wrap(objective.outlook_objective)
+        self.code, self.encode = wrap(code_of), wrap(latent_of)
+        self.cost, self.costs = wrap(cost_of), wrap(costs_of)
+        self.lived, self.foretold = wrap(objective.lived_of), wrap(objective.foretold_of)

@@ -14,6 +14,8 @@ from mirrormark.world.worlds import EPISODE_CONTROL_STEPS, Worlds
 
 FRAMES_PER_EPISODE = EPISODE_CONTROL_STEPS + 1
 """The reset's frame and one after each control step."""
+_LET_GO_CONTROL_STEPS = (16, 76)
+"""When a policy that lets go does so: late enough to have done something, early enough for what follows."""
 
 
 class Actor:
@@ -119,17 +121,24 @@ class Recipe(NamedTuple):
     seeds: np.ndarray  # (n,) int64
     marked: np.ndarray  # (n,) bool
     random: int
+    let_go: np.ndarray  # (n,) int64: control step from which on everyday movement moves the body
 
 
-def recipe(n: int, lap: int, seed: int, policy_share: float, marked_share: float = 0.5) -> Recipe:
-    """`policy_share` by the policy, the rest random; `marked_share` of each marked; fresh seeds for every
-    lap, from one tree (D21)."""
-    seeds = np.random.default_rng((seed, lap, 0x6C6170)).integers(0, 2**62, n)
+def recipe(
+    n: int, lap: int, seed: int, policy_share: float, marked_share: float = 0.5, let_go_share: float = 0.0
+) -> Recipe:
+    """`policy_share` by the policy, of which `let_go_share` only until some control step, the rest random;
+    `marked_share` of each marked; fresh seeds for every lap, from one tree (D21)."""
+    rng = np.random.default_rng((seed, lap, 0x6C6170))
+    seeds = rng.integers(0, 2**62, n)
     random = n - int(n * policy_share)
+    lets_go = rng.random(n) < let_go_share
+    let_go = np.where(lets_go, rng.integers(*_LET_GO_CONTROL_STEPS, n), FRAMES_PER_EPISODE)
+    let_go[:random] = 0
     # The same share in both parts, spread evenly; odd numbers are evened out over neighbouring laps.
     turn = np.concatenate([np.arange(random), np.arange(n - random)]) + lap
     marked = np.floor((turn + 1) * marked_share) > np.floor(turn * marked_share)
-    return Recipe(seeds, marked, random)
+    return Recipe(seeds, marked, random, let_go)
 
 
 def gather(
@@ -142,7 +151,7 @@ def gather(
     """
     n, threads = worlds.n, torch.get_num_threads()
     observation, info = worlds.reset(seed=plan.seeds.tolist(), marked=plan.marked)
-    movement.begin(plan.seeds[: plan.random].tolist())
+    movement.begin(plan.seeds.tolist())
     frames: list[dict[str, Tensor]] = []
     actions = np.zeros((n, FRAMES_PER_EPISODE, worlds.actions), np.float32)
     mark = np.zeros((n, FRAMES_PER_EPISODE), np.bool_)
@@ -154,12 +163,12 @@ def gather(
         mark[:, t] = info["mark_present"]
         if t == EPISODE_CONTROL_STEPS:
             break
-        if plan.random:
-            actions[: plan.random, t] = movement.act(_part(observation, slice(None, plan.random)))
+        actions[:, t] = movement.act(observation)
         if actor:
             rows = slice(plan.random, None)
             seen = encode(actor.mind, _part(observation, rows)) if latent is None else latent[rows]
-            actions[rows, t] = actor.act_on(seen)
+            acts = t < plan.let_go[rows]
+            actions[rows, t][acts] = actor.act_on(seen)[acts]
         observation, _, _, _, info = worlds.step(actions[:, t])
         whole &= ~info["unstable"]
     torch.set_num_threads(threads)  # numba's OpenMP layer has set its own number for torch as well
@@ -171,6 +180,7 @@ def gather(
         mark=torch.from_numpy(mark)[kept],
         policy=(torch.arange(n) >= plan.random)[kept],
         marked=torch.from_numpy(plan.marked)[kept],
+        let_go=torch.from_numpy(plan.let_go)[kept],
     )
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import copy
 from contextlib import nullcontext
-from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -21,27 +20,12 @@ from torch import Tensor
 from mirrormark.life.beside import Beside
 from mirrormark.life.descent import Descent
 from mirrormark.life.memory import Draw, Memory
-from mirrormark.life.objectives import (
-    code_of,
-    cost_of,
-    costs_of,
-    indifferent_objective,
-    latent_of,
-    token_objective,
-)
+from mirrormark.life.objectives import Computations
 from mirrormark.mind.codec import Code
 from mirrormark.mind.dream import Dream, Dreamer
 from mirrormark.mind.mind import Mind
 from mirrormark.mind.numerics import tensor_cores
-from mirrormark.mind.objective import (
-    Lived,
-    Objective,
-    behaviour_objective,
-    codec_objective,
-    lived_of,
-    self_prior_objective,
-    world_objective,
-)
+from mirrormark.mind.objective import Foretold, Lived, Objective
 
 if TYPE_CHECKING:
     from mirrormark.life.learner import LearnerConfig
@@ -60,6 +44,8 @@ class TrainStep:
             "policy": Descent(mind.policy.parameters(), config.policy, self.compiles),
             "value": Descent(mind.value.parameters(), config.value, self.compiles),
         }
+        if mind.outlook is not None:
+            self.descents["outlook"] = Descent(mind.outlook.parameters(), config.value, self.compiles)
         if tokens and any(True for _ in mind.codec.parameters()):
             self.descents["codec"] = Descent(mind.codec.parameters(), config.codec, self.compiles)
         self.refused = torch.zeros((), device=self.device)
@@ -67,17 +53,7 @@ class TrainStep:
         self.longest_row = torch.zeros((), device=self.device)
         self._names: dict[str, tuple[str, ...]] = {}  # of each descent's metrics
         self._sums: dict[str, Tensor] = {}  # of them over the lap, in one row
-        wrap = partial(torch.compile, dynamic=False) if self.compiles else (lambda function: function)
-        self._objective = {
-            "codec": wrap(codec_objective),
-            "joint": wrap(world_objective),
-            "tokens": wrap(token_objective),
-            "self_prior": wrap(self_prior_objective),
-            "behaviour": wrap(behaviour_objective),
-            "indifferent": wrap(indifferent_objective),
-        }
-        self._code, self._encode = wrap(code_of), wrap(latent_of)
-        self._cost, self._costs, self._live = wrap(cost_of), wrap(costs_of), wrap(lived_of)
+        self._do = Computations(self.compiles)
         self.acted = copy.deepcopy(mind.policy).requires_grad_(False)
         """The policy that moved the body lately."""
         self._beside = Beside(self.device)
@@ -120,6 +96,7 @@ class TrainStep:
             batch, code = self._world_batch(memory) if "world" in stages else (None, None)
             ready = beside.mark()
             world = None if batch is None else self._world_objective(memory, batch, code)
+            foretold = None if batch is None else self._foretold(batch, code)
             diet = [self._diet(memory) for _ in range(c.self_prior_updates)] if "self_prior" in stages else []
         looked = None
         if "policy" in stages:
@@ -134,6 +111,10 @@ class TrainStep:
         with beside.work():
             if world is not None:
                 refused += self._world_steps(memory, world, looked if self._dreams_apart else rated)
+            if foretold is not None:
+                with self._autocast():
+                    outlook = self._do.outlook(self.mind, foretold)
+                refused.append(self._descend(rated, outlook=outlook))
             refused += [self._self_prior_step(latent, rated) for latent in diet]
             learned = beside.mark()
         beside.wait(learned)
@@ -179,7 +160,7 @@ class TrainStep:
     def _codec_step(self, memory: Memory) -> Tensor:
         frames = memory.frames(self.config.codec_frames, self.config.codec_marked_share)
         with self._autocast():
-            objective, _ = self._objective["codec"](self.mind, frames)
+            objective, _ = self._do.codec(self.mind, frames)
         return self._descend(codec=objective)
 
     def _world_batch(self, memory: Memory) -> tuple[Draw, Code | None]:
@@ -189,15 +170,15 @@ class TrainStep:
         if self.tokens:
             return draw, None
         with self._autocast():
-            return draw, self._code(self.mind, draw.observation)
+            return draw, self._do.code(self.mind, draw.observation)
 
     def _world_objective(self, memory: Memory, draw: Draw, code: Code | None) -> Objective:
         if code is not None:
             with self._autocast():
-                return self._objective["joint"](self.mind, draw.observation, draw.action, code)[0]
+                return self._do.joint(self.mind, draw.observation, draw.action, code)[0]
         latent = draw.observation["latent"].long()
         with self._autocast():
-            objective, surprise = self._objective["tokens"](self.mind, latent, draw.action)
+            objective, surprise = self._do.tokens(self.mind, latent, draw.action)
         if memory.config.curious_share:
             memory.report_error(draw.row, surprise)
         return objective
@@ -218,7 +199,7 @@ class TrainStep:
 
     def _self_prior_step(self, latent: Tensor, mark: torch.cuda.Event | None) -> Tensor:
         with self._autocast():
-            objective = self._objective["self_prior"](self.mind, latent)
+            objective = self._do.self_prior(self.mind, latent)
         refused = self._descend(mark, self_prior=objective)
         self.mind.update_ema(self_prior=True, value=False)
         return refused
@@ -232,7 +213,15 @@ class TrainStep:
         draw = memory.newest_sequences(self.config.lived, i.context + i.horizon, early=i.horizon)
         latent = self._latent_of(draw.observation)
         with torch.no_grad(), self._autocast():
-            return self._live(self.mind, self.acted, latent, draw.action, draw.start)
+            return self._do.lived(self.mind, self.acted, latent, draw.action, draw.start, draw.let_go)
+
+    def _foretold(self, draw: Draw, code: Code | None) -> Foretold | None:
+        """What the outlook learns from: the world model's own sequences."""
+        if self.mind.outlook is None:
+            return None
+        latent = self._latent_of(draw.observation) if code is None else code.latent.detach()
+        with torch.no_grad(), self._autocast():
+            return self._do.foretold(self.mind, latent, draw.action, draw.start, draw.let_go)
 
     def _policy_step(
         self, lived: Lived | None, past: Tensor, acted: Tensor
@@ -244,13 +233,13 @@ class TrainStep:
         with self._autocast(dreaming=True):
             dreamed = self._dream(past, acted[:, :-1])
         with torch.no_grad(), self._autocast():
-            cost = None if self.config.cost == "none" else self._costs(self.mind, dreamed)
+            cost = None if self.config.cost == "none" else self._do.costs(self.mind, dreamed)
         rated = self._beside.mark()
         with self._autocast():
             if cost is None:
-                policy, value = self._objective["indifferent"](self.mind, dreamed)
+                policy, value = self._do.indifferent(self.mind, dreamed)
             else:
-                policy, value = self._objective["behaviour"](self.mind, dreamed, cost, lived)
+                policy, value = self._do.behaviour(self.mind, dreamed, cost, lived)
         for buffer, old in zip(buffers, before):
             buffer.copy_(torch.where(buffer.isfinite(), buffer, old))
         refused = self._descend(policy=policy, value=value)
@@ -277,7 +266,7 @@ class TrainStep:
                 return past, draw.action
             calm = dreams - restless
             with torch.no_grad(), self._autocast():
-                cost = self._cost(self.mind, past[calm:, -1])
+                cost = self._do.cost(self.mind, past[calm:, -1])
             chosen = torch.cat((torch.arange(calm, device=self.device), calm + cost.topk(restless).indices))
             return past[chosen], draw.action[chosen]
         starts = latent.shape[1] - context + 1
@@ -290,4 +279,4 @@ class TrainStep:
         if self.tokens:
             return observation["latent"].long()
         with torch.no_grad(), self._autocast():
-            return self._encode(self.mind, observation)
+            return self._do.encode(self.mind, observation)

@@ -18,7 +18,7 @@ from mirrormark.world import bodies
 
 CODEC = "codec."
 """What the names of a codec's weights begin with."""
-_LEFT_OUT = ("value.", "ema.", "return_range.")
+_LEFT_OUT = ("value.", "outlook.", "ema.", "return_range.")
 """What only learning needs: snapshots go without it."""
 SHIPPED = Path(__file__).parents[1] / "weights"
 """What comes with the package: BODY, a trained mind; BODY-codec, a trained codec in a mind that has learned

@@ -8,6 +8,7 @@ from mirrormark.mind.codec import CodecConfig
 from mirrormark.mind.dynamics import DynamicsConfig
 from mirrormark.mind.losses import LossConfig
 from mirrormark.mind.mind import ImaginationConfig, MindConfig
+from mirrormark.mind.outlook import OutlookConfig
 from mirrormark.mind.policy import PolicyConfig, ValueConfig
 from mirrormark.mind.self_prior import SelfPriorConfig
 
@@ -127,6 +128,7 @@ SMOKE = replace(
     policy=replace(SWIFT.policy, hidden=16),
     value=replace(SWIFT.value, hidden=16, bins=63),
     imagination=replace(SWIFT.imagination, context=4, horizon=4),
+    outlook=OutlookConfig(control_steps=4, hidden=16),  # all that there is, so that tests meet it
 )
 
 MINDS: dict[str, MindConfig] = {

@@ -19,6 +19,7 @@ from mirrormark.mind.free_energy import expected_free_energy
 from mirrormark.mind.latent import LatentSpec
 from mirrormark.mind.losses import LossConfig
 from mirrormark.mind.numerics import PercentileRange, ema_update
+from mirrormark.mind.outlook import Outlook, OutlookConfig
 from mirrormark.mind.policy import Policy, PolicyConfig, Value, ValueConfig
 from mirrormark.mind.self_prior import SelfPrior, SelfPriorConfig
 from mirrormark.mind.senses import Observation, Senses
@@ -85,6 +86,8 @@ class MindConfig:
     """E4: what is to come."""
     imagination: ImaginationConfig = field(default_factory=ImaginationConfig)
     """Dreams and returns (E11)."""
+    outlook: OutlookConfig = field(default_factory=OutlookConfig)
+    """What usually follows (ours)."""
     losses: LossConfig = field(default_factory=LossConfig)
     """Weights of E8-E11."""
 
@@ -114,7 +117,7 @@ class SlowCopies(nn.Module):
 
 
 class Mind(nn.Module):
-    """codec, dynamics, self_prior, policy, value, and slow copies in `ema`."""
+    """codec, dynamics, self_prior, policy, value, an outlook or none, and slow copies in `ema`."""
 
     def __init__(self, config: MindConfig, senses: Senses, actions: int):
         super().__init__()
@@ -147,6 +150,8 @@ class Mind(nn.Module):
         seen = self.dynamics.width if config.policy.recalls else config.dynamics.width
         self.policy = Policy(self.dynamics.reading, seen, actions, config.policy)
         self.value = Value(self.dynamics.reading, seen, config.value)
+        ahead = config.outlook
+        self.outlook = Outlook(self.dynamics.reading, seen, ahead) if ahead.control_steps else None
         self.ema = SlowCopies(self.self_prior, self.value)
         self.return_range = PercentileRange(i.range_low, i.range_high, i.range_decay)
         self.register_buffer("precision", self._precision(), persistent=False)
@@ -185,6 +190,10 @@ class Mind(nn.Module):
     def expected_free_energy(self, latent: Tensor) -> Tensor:
         """G of each latent (..., K) -> (...), in nats (E7), tokens weighed by their precision."""
         return expected_free_energy((self.self_prior.per_token_log_prob(latent) * self.precision).sum(-1))
+
+    def cost(self, latent: Tensor, hidden: Tensor) -> Tensor:
+        """What the policy lowers, of states (..., K) and (..., D): their G, or the outlook on it."""
+        return self.expected_free_energy(latent) if self.outlook is None else self.outlook(latent, hidden)
 
     @torch.no_grad()
     def act(

@@ -37,20 +37,65 @@ class Lived(NamedTuple):
     cost: Tensor  # (B, T-1): G of what each action led to
     action: Tensor  # (B, T-1, A)
     log_prob: Tensor  # (B, T-1): of that action, when it was done
-    weight: Tensor  # (B, T-1), 1 on average; 0 where the window knows less of the past than the body did
+    weight: Tensor  # (B, T-1), 1 on average; 0 where the policy did not act, or knew more of the past
 
 
-def lived_of(mind: Mind, acted: Policy, latent: Tensor, action: Tensor, start: Tensor) -> Lived:
+def lived_of(
+    mind: Mind, acted: Policy, latent: Tensor, action: Tensor, start: Tensor, let_go: Tensor
+) -> Lived:
     """Windows of real life, latent (B, T, K) and action (B, T, A), from frame `start` (B,) of their episodes
-    on, under the policy that acted then; call it without gradient. What counts are frames with a past as
-    long as imagination.context, and in an episode's beginning all."""
-    hidden = mind.dynamics(latent[:, :-1], action[:, :-1], dropout=False).float()
-    hidden = torch.cat((torch.zeros_like(hidden[:, :1]), hidden), 1)
-    action, cost = action[:, :-1], mind.expected_free_energy(latent[:, 1:])
+    on, under the policy that acted then, until it let go at frame `let_go` (B,); call it without gradient."""
+    hidden = _hidden(mind, latent, action)
+    action, cost = action[:, :-1], mind.cost(latent[:, 1:], hidden[:, 1:])
     log_prob = acted(latent[:, :-1], hidden[:, :-1]).log_prob_of(action)
-    step = torch.arange(action.shape[1], device=latent.device)
-    counts = ((step >= mind.config.imagination.context - 1) | (start[:, None] == 0)).float()
-    return Lived(latent, hidden, cost, action, log_prob, counts / counts.mean())
+    frame = start[:, None] + torch.arange(action.shape[1], device=latent.device)
+    counts = (_whole_past(mind, frame, start) & (frame < let_go[:, None])).float()
+    return Lived(latent, hidden, cost, action, log_prob, counts / counts.mean().clamp_min(1e-6))
+
+
+def _hidden(mind: Mind, latent: Tensor, action: Tensor) -> Tensor:
+    """What the sequence model holds at each frame of a window, (B, T, D); nothing before the first."""
+    hidden = mind.dynamics(latent[:, :-1], action[:, :-1], dropout=False).float()
+    return torch.cat((torch.zeros_like(hidden[:, :1]), hidden), 1)
+
+
+def _whole_past(mind: Mind, frame: Tensor, start: Tensor) -> Tensor:
+    """Where a window holds as much of the past as an acting body knows: a context of it, or all there is."""
+    start = start[:, None]
+    return (frame - start >= mind.config.imagination.context - 1) | (start == 0)
+
+
+class Foretold(NamedTuple):
+    """What the outlook learns from, in T frames of which everyday movement follows some."""
+
+    latent: Tensor  # (B, T, K)
+    hidden: Tensor  # (B, T, D)
+    target: Tensor  # (B, T): mean G of the next control steps
+    weight: Tensor  # (B, T), 1 on average; 0 where that did not come of everyday movement
+
+
+def foretold_of(mind: Mind, latent: Tensor, action: Tensor, start: Tensor, let_go: Tensor) -> Foretold:
+    """Windows of real life, as for `lived_of`, of which the last frames only serve as what follows; call it
+    without gradient."""
+    steps = mind.config.outlook.control_steps
+    cost, hidden = mind.expected_free_energy(latent), _hidden(mind, latent, action)
+    ahead = cost[:, 1:].unfold(1, steps, 1).mean(-1)
+    now = ahead.shape[1]
+    frame = start[:, None] + torch.arange(now, device=latent.device)
+    counts = (_whole_past(mind, frame, start) & (frame >= let_go[:, None])).float()
+    return Foretold(latent[:, :now], hidden[:, :now], ahead, counts / counts.mean().clamp_min(1e-6))
+
+
+def outlook_objective(mind: Mind, foretold: Foretold) -> Objective:
+    """Gradient: outlook. Logs how much of what differs between states it foretells, too."""
+    assert mind.outlook is not None
+    target, weight = foretold.target, foretold.weight
+    logits = mind.outlook.logits(foretold.latent, foretold.hidden)
+    loss = (weight * mind.outlook.two_hot.cross_entropy(logits, target)).mean()
+    with torch.no_grad():
+        error = (weight * (mind.outlook.two_hot.decode(logits) - target).square()).mean()
+        spread = (weight * (target - (weight * target).mean()).square()).mean()
+    return Objective(loss, {"outlook": loss.detach(), "foretold": 1 - error / spread.clamp_min(1e-6)})
 
 
 def codec_objective(mind: Mind, observation: Observation, code: Code | None = None) -> tuple[Objective, Code]:
@@ -151,7 +196,7 @@ def behaviour_objective(
     c, w = mind.config.imagination, mind.config.losses
     with torch.no_grad():
         if cost is None:
-            cost = mind.expected_free_energy(dreamed.latent[:, 1:])
+            cost = mind.cost(dreamed.latent[:, 1:], dreamed.hidden[:, 1:])
         centre = cost.mean() if c.centre_cost else 0.0  # D11
     read = mind.dynamics.reading(dreamed.latent)
     late = L.discounts(cost.shape[1], c.discount, cost)
