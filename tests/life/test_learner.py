@@ -232,3 +232,17 @@ def test_curiosity_is_fed_by_prediction_error():
 def test_zero_batches_are_refused(field):
     with pytest.raises(ValueError, match=f"learner.{field}"):
         LearnerConfig(**{field: 0})
+
+
+def test_what_is_learned_from_life_reaches_as_far_back_as_the_body_remembers(monkeypatch):
+    ours, asked = symbolic(), []
+    imagination = replace(ours.mind.imagination, remembers=30)
+    life = lived(replace(ours, mind=replace(ours.mind, imagination=imagination)))
+    draw = life.memory.newest_sequences
+    monkeypatch.setattr(life.memory, "newest_sequences", lambda *a: asked.append(a) or draw(*a))
+    life.learner.learn(life.memory, lap(("policy",), 1))
+    assert asked == [(ours.life.learner.lived, 31, 31 - imagination.context)]
+    beyond = replace(ours.mind.imagination, remembers=101)
+    longer = replace(ours.mind, imagination=beyond, dynamics=replace(ours.mind.dynamics, max_length=120))
+    with pytest.raises(ValueError, match="an episode has 100 control steps"):
+        born(replace(ours, mind=longer))

@@ -118,16 +118,18 @@ def test_latents_that_are_stored_are_those_of_the_frames():
     assert torch.equal(encode(life.mind, flat), stored.observation["latent"].flatten(0, 1))
 
 
-def test_the_actor_acts_on_what_a_full_pass_would_give():
+@pytest.mark.parametrize("remembers", [0, 9, 30])
+def test_the_actor_acts_on_what_a_full_pass_would_give(remembers):
     """Its growing, cut-back past equals running the sequence model over the same steps at once."""
-    life = born(symbolic())
+    ours = symbolic()
+    imagination = replace(ours.mind.imagination, remembers=remembers)
+    life = born(replace(ours, mind=replace(ours.mind, imagination=imagination)))
     actor, mind = Actor(life.mind, 3, "mean"), life.mind
     generator = torch.Generator().manual_seed(0)
     frames = [torch.randint(8, (3, mind.spec.K), generator=generator) for _ in range(12)]
-    past, longest = mind.config.imagination.context - 1, mind.config.imagination.horizon
-    actions, begin = [], 0
+    past, actions, begin = mind.config.imagination.context - 1, [], 0
     for t, latent in enumerate(frames):
-        if t - begin > past + longest:
+        if t - begin > (remembers or past + mind.config.imagination.horizon):
             begin = t - past
         expected = torch.zeros(3, mind.dynamics.width)
         if t > begin:
@@ -135,7 +137,7 @@ def test_the_actor_acts_on_what_a_full_pass_would_give():
             expected = mind.dynamics(*steps, dropout=False)[:, -1]
         torch.testing.assert_close(actor.hidden, expected, atol=1e-5, rtol=1e-4)
         actions.append(torch.from_numpy(actor.act_on(latent)))
-    assert begin > 0  # the past was cut back at least once
+    assert (begin > 0) is (remembers < 12)  # the past was cut back at least once, or never
     assert actor.expected_free_energy.shape == (3,)
 
 

@@ -136,6 +136,7 @@ def test_a_changed_configuration_is_refused(tmp_path, monkeypatch):
         (["--preset", "smoke", "--life.learner.world-frames=200"], "world_frames is 200"),
         (["--preset", "smoke", "--mind.outlook.control-steps=14"], "an outlook of 14 control steps needs 18"),
         (["--preset", "smoke", "--life.let-go-share=2"], "life.let_go_share is a share"),
+        (["--preset", "smoke", "--mind.imagination.remembers=3"], "imagination.remembers is 3"),
     ],
 )
 def test_a_mistake_is_one_sentence_before_any_work(words, sentence, tmp_path):

@@ -65,6 +65,11 @@ def check(mind: MindConfig, config: LifeConfig) -> None:
         raise ValueError(
             f"learner.world_frames is {frames}: an episode and dynamics.max_length allow {longest} at most."
         )
+    if mind.imagination.remembers >= FRAMES_PER_EPISODE:
+        raise ValueError(
+            f"imagination.remembers is {mind.imagination.remembers}: an episode has {FRAMES_PER_EPISODE - 1} "
+            "control steps."
+        )
     ahead = mind.imagination.context + mind.outlook.control_steps
     if mind.outlook.control_steps and frames < ahead:
         raise ValueError(

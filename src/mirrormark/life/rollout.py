@@ -21,10 +21,11 @@ _LET_GO_CONTROL_STEPS = (16, 76)
 class Actor:
     """Moves n bodies by the policy, acting on the posterior of the present frame (D10).
 
-    Its past is what dreams have: `imagination.context` frames, growing by up to `horizon` steps before it is
-    cut back to the context and taken in anew (most frames then cost one step of the sequence model, not a
-    refill). A policy that acts on the prior, as the public code's, keeps its window of exactly the context,
-    and its first action is even over [-1, 1] in either mode: nothing has been predicted yet.
+    Its past is what dreams have: `imagination.context` frames, growing by up to `horizon` steps (or to
+    `remembers`) before it is cut back to the context and taken in anew (most frames then cost one step of the
+    sequence model, not a refill). A policy that acts on the prior, as the public code's, keeps its window of
+    exactly the context, and its first action is even over [-1, 1] in either mode: nothing has been predicted
+    yet.
     """
 
     def __init__(self, mind: Mind, n: int, mode: Literal["sample", "mean"] = "sample") -> None:
@@ -32,10 +33,9 @@ class Actor:
             raise ValueError(f"mode is {mode!r}: choose sample or mean.")
         self.mind, self.n, self.mode = mind, n, mode
         self.device = next(mind.dynamics.parameters()).device
-        imagination = mind.config.imagination
         self._blind = mind.policy.config.acts_on == "prior"
-        self._past = imagination.context - 1
-        self._longest = self._past + (0 if self._blind else imagination.horizon)
+        self._past = mind.config.imagination.context - 1
+        self._longest = self._past if self._blind else mind.longest_past
         self.begin()
 
     def begin(self, seed: int = 0) -> None:

@@ -206,11 +206,12 @@ class TrainStep:
 
     def _lived(self, memory: Memory) -> Lived | None:
         """What really came of the policy lately."""
-        i, w = self.mind.config.imagination, self.mind.config.losses
+        w, past = self.mind.config.losses, self.mind.longest_past
         if not (w.value_lived or w.policy_lived) or self.config.cost == "none":
             return None
         # As many windows begin with the episode as make its first frames count as often as later ones.
-        draw = memory.newest_sequences(self.config.lived, i.context + i.horizon, early=i.horizon)
+        early = past + 1 - self.mind.config.imagination.context
+        draw = memory.newest_sequences(self.config.lived, past + 1, early)
         latent = self._latent_of(draw.observation)
         with torch.no_grad(), self._autocast():
             return self._do.lived(self.mind, self.acted, latent, draw.action, draw.start, draw.let_go)

@@ -34,6 +34,10 @@ class ImaginationConfig:
     context: int = 8
     """Latents, the present one included, that a dream starts from and that the policy acts on (public
     code)."""
+    remembers: int = 0
+    """Control steps of its past that an acting body keeps before it is cut back to the context, and that it
+    learns with from life (ours; 100: the whole episode; 0: as many as a dream has): what a hand has covered
+    for longer than that is forgotten."""
     discount: float = 0.997
     """γ (paper, Table III)."""
     lambda_: float = 0.95
@@ -127,6 +131,11 @@ class Mind(nn.Module):
                 f"imagination.context - 1 + horizon = {i.context - 1 + i.horizon} does not fit into "
                 f"dynamics.max_length = {config.dynamics.max_length}"
             )
+        if i.remembers and not i.context - 1 + i.horizon <= i.remembers <= config.dynamics.max_length:
+            raise ValueError(
+                f"imagination.remembers is {i.remembers}: give 0, or a number from what a dream has "
+                f"({i.context - 1 + i.horizon}) to dynamics.max_length ({config.dynamics.max_length})."
+            )
         if max(config.losses.value_lived, config.losses.policy_lived) and i.context < 2:
             raise ValueError(
                 "losses.value_lived and policy_lived need imagination.context of at least 2: a past."
@@ -168,6 +177,12 @@ class Mind(nn.Module):
                 )
             precision[self.codec.tokens["proprioception"]] = weight
         return precision
+
+    @property
+    def longest_past(self) -> int:
+        """Control steps of its past that an acting body keeps at most."""
+        i = self.config.imagination
+        return i.remembers or i.context - 1 + i.horizon
 
     @property
     def spec(self) -> LatentSpec:
