@@ -93,6 +93,7 @@ SWIFT = Preset(
         memory=MemoryConfig(
             capacity_episodes=65_536,  # 29 bytes a frame: removals are too rare to forget
             recent_share=0.5,  # else the policy sits where its dreams are too good (notebook, keeping up)
+            recent_episodes=256,  # the newest lap's, by the policy as it is when the lap begins
         ),
         learner=_SWIFT_LEARNER,
         indicators=IndicatorConfig(everyday_episodes=512),
