@@ -197,7 +197,7 @@ SMOKE = replace(
             codec_steps_per_lap=4,
             checkpoint_every_laps=2,
         ),
-        memory=MemoryConfig(capacity_episodes=64),
+        memory=MemoryConfig(capacity_episodes=64, recent_episodes=1),
         learner=replace(
             _SWIFT_LEARNER,
             world_sequences=4,

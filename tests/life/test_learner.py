@@ -216,7 +216,7 @@ def test_without_cost_only_entropy_is_learned():
     learner = replace(preset.life.learner, cost="none")
     life = lived(replace(preset, life=replace(preset.life, learner=learner)))
     metrics = life.learner.learn(life.memory, lap(("policy",), 5))
-    assert "G_dreamed" not in metrics and metrics["policy"] < 0 and metrics["refused_steps"] == 0
+    assert "cost_dreamed" not in metrics and metrics["policy"] < 0 and metrics["refused_steps"] == 0
 
 
 def test_curiosity_is_fed_by_prediction_error():
@@ -237,12 +237,15 @@ def test_zero_batches_are_refused(field):
 def test_what_is_learned_from_life_reaches_as_far_back_as_the_body_remembers(monkeypatch):
     ours, asked = symbolic(), []
     imagination = replace(ours.mind.imagination, remembers=30)
-    life = lived(replace(ours, mind=replace(ours.mind, imagination=imagination)))
+    learner = replace(ours.life.learner, world_frames=31)
+    life = lived(
+        replace(
+            ours,
+            mind=replace(ours.mind, imagination=imagination),
+            life=replace(ours.life, learner=learner),
+        )
+    )
     draw = life.memory.newest_sequences
     monkeypatch.setattr(life.memory, "newest_sequences", lambda *a: asked.append(a) or draw(*a))
     life.learner.learn(life.memory, lap(("policy",), 1))
     assert asked == [(ours.life.learner.lived, 31, 31 - imagination.context)]
-    beyond = replace(ours.mind.imagination, remembers=101)
-    longer = replace(ours.mind, imagination=beyond, dynamics=replace(ours.mind.dynamics, max_length=120))
-    with pytest.raises(ValueError, match="an episode has 100 control steps"):
-        born(replace(ours, mind=longer))

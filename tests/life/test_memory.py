@@ -14,7 +14,7 @@ def episodes(n: int, policy: bool, marked: bool, first: int = 0) -> Episodes:
     latent = (number[:, None, None] * 1000 + torch.arange(LENGTH)[None, :, None]).expand(n, LENGTH, 2)
     action = number[:, None, None].expand(n, LENGTH, ACTIONS).float()
     mark = torch.full((n, LENGTH), marked)
-    let_go = torch.full((n,), LENGTH if policy else 0)
+    let_go = number % 7  # traced like the rest
     flags = torch.full((n,), policy), torch.full((n,), marked)
     return Episodes({"latent": latent}, action, mark, *flags, let_go)
 
@@ -174,6 +174,16 @@ def test_flipping_every_mark_flag_leaves_the_same_draws():
     assert torch.equal(a[0].action, b[0].action) and torch.equal(a[1]["latent"], b[1]["latent"])
 
 
+def test_a_window_tells_where_it_begins_and_when_the_policy_let_go():
+    memory = filled()
+    for draw in (memory.sequences(64, 4), memory.newest_sequences(64, 4), memory.any_sequences(64, 4)):
+        first = draw.observation["latent"][:, 0, 0].long()
+        assert torch.equal(draw.start, first % 1000) and len(draw.start.unique()) > 4
+        assert torch.equal(draw.let_go, first // 1000 % 7)
+    starts = memory.newest_sequences(4000, 4, early=11).start  # 9 possible starts, and 11 more at the first
+    assert (starts == 0).float().mean() == pytest.approx(12 / 20, abs=0.04)
+
+
 def test_state_round_trip_draws_the_same():
     memory = filled()
     twin = Memory({"latent": ((2,), torch.int32)}, ACTIONS, LENGTH, MemoryConfig(capacity_episodes=40))
@@ -187,6 +197,7 @@ def test_state_round_trip_draws_the_same():
     memory.extend(episodes(7, False, False, first=50))
     twin.load_state(memory.state())
     assert torch.equal(twin.observation["latent"], memory.observation["latent"])
+    assert torch.equal(twin.let_go, memory.let_go) and memory.let_go.any()
 
 
 def test_bad_input_is_refused():

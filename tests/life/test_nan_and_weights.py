@@ -22,14 +22,21 @@ def poisoned(preset):
     return life
 
 
-def test_the_run_stops_with_a_dump_that_repeats_the_step(tmp_path, capsys):
-    life = poisoned(symbolic())
+@pytest.mark.parametrize(
+    ("steps", "others"),
+    [(4, ["outlook"]), (0, ["policy", "value"])],  # G is not finite, so neither is what is learned from it
+    ids=["outlook", "plain"],
+)
+def test_the_run_stops_with_a_dump_that_repeats_the_step(tmp_path, capsys, steps, others):
+    ours = symbolic()
+    mind = replace(ours.mind, outlook=replace(ours.mind.outlook, control_steps=steps))
+    life = poisoned(replace(ours, mind=mind, life=replace(ours.life, let_go_share=0.1 * steps)))
     with pytest.raises(NotFinite, match=r"2 train steps in a row.*replay-nan") as stopped:
         live(life, (), tmp_path)
     place = stopped.value.place
     assert place is not None and place.parent == tmp_path
     found = nan.replay(place)
-    assert found["refused"] == ["self_prior", "outlook"]  # G is not finite, so neither is what it foretells
+    assert sorted(found["refused"]) == sorted(["self_prior", *others])
     assert "self_prior.bias" in found["bad_weights"] and "policy.head.bias" not in found["bad_weights"]
     assert found["bad_in_batch"] == []
     replay_nan(place)

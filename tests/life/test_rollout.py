@@ -97,9 +97,6 @@ def test_where_the_policy_lets_go_everyday_movement_takes_over():
         assert (episodes.action[i, :when] > 0.9).all()
         assert torch.equal(episodes.action[i, when:], everyday.action[i, when:])
     assert episodes.let_go.tolist() == plan.let_go.tolist()
-    life.memory.extend(episodes)
-    draw = life.memory.sequences(8, 20)
-    assert torch.equal(draw.let_go, life.memory.let_go[draw.row])
 
 
 def test_how_many_let_go_is_a_share_of_the_policys():
@@ -123,7 +120,8 @@ def test_the_actor_acts_on_what_a_full_pass_would_give(remembers):
     """Its growing, cut-back past equals running the sequence model over the same steps at once."""
     ours = symbolic()
     imagination = replace(ours.mind.imagination, remembers=remembers)
-    life = born(replace(ours, mind=replace(ours.mind, imagination=imagination)))
+    long = replace(ours.life, learner=replace(ours.life.learner, world_frames=31))
+    life = born(replace(ours, mind=replace(ours.mind, imagination=imagination), life=long))
     actor, mind = Actor(life.mind, 3, "mean"), life.mind
     generator = torch.Generator().manual_seed(0)
     frames = [torch.randint(8, (3, mind.spec.K), generator=generator) for _ in range(12)]

@@ -137,6 +137,10 @@ def test_a_changed_configuration_is_refused(tmp_path, monkeypatch):
         (["--preset", "smoke", "--mind.outlook.control-steps=14"], "an outlook of 14 control steps needs 18"),
         (["--preset", "smoke", "--life.let-go-share=2"], "life.let_go_share is a share"),
         (["--preset", "smoke", "--mind.imagination.remembers=3"], "imagination.remembers is 3"),
+        (["--preset", "smoke", "--mind.imagination.remembers=30"], "never learns more than 15 control steps"),
+        (["--preset", "swift", "--life.let-go-share=0.5"], "serves an outlook only"),
+        (["--preset", "swift", "--life.policy-share=0.25"], "at most the 128 episodes of each group"),
+        (["--preset", "swift", "--mind.imagination.horizon=90", "--mind.dynamics.max-length=120"], "= 105"),
     ],
 )
 def test_a_mistake_is_one_sentence_before_any_work(words, sentence, tmp_path):

@@ -48,7 +48,7 @@ def test_frames_without_their_whole_past_count_only_where_the_body_had_no_more()
 
 @torch.no_grad()
 def test_what_was_done_is_as_likely_as_it_was_to_the_policy_that_did_it():
-    mind, other = tiny_mind(), tiny_mind().policy
+    mind, other = tiny_mind(losses=LossConfig(policy_lived=0.5)), tiny_mind().policy
     other.head.bias.add_(0.3)
     latent, action = real_window(mind)
     action[0, 0] = 1.0  # at full strength: not infinitely unlikely

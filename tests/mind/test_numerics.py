@@ -62,7 +62,7 @@ def test_lambda_return_against_the_sum_over_n_step_returns(lambda_):
     torch.manual_seed(0)
     horizon, discount = 5, 0.9
     cost, value = torch.randn(3, horizon).double(), torch.randn(3, horizon + 1).double()
-    got = lambda_return(cost, value, discount, lambda_)
+    got = lambda_return(cost, value, discount, torch.tensor(lambda_))
     for t in range(horizon):
         expected, longest = torch.zeros(3).double(), horizon - t
         for n in range(1, longest + 1):

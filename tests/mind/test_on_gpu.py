@@ -51,7 +51,7 @@ def every_loss(mind, observation, action, latent, dreamed: Dream) -> dict[str, f
     got |= O.self_prior_objective(mind, latent).metrics
     mind.return_range.started.zero_()
     policy, value = O.behaviour_objective(mind, dreamed)
-    names = ("policy", "entropy", "G_dreamed")
+    names = ("policy", "entropy", "cost_dreamed")
     got |= {name: policy.metrics[name] for name in names} | {"value_loss": value.metrics["value_loss"]}
     return {name: loss.item() for name, loss in got.items()}
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 from tiny_minds import ACTIONS, random_latent, tiny_mind
 
+from mirrormark.mind.losses import LossConfig
 from mirrormark.mind.objective import behaviour_objective, foretold_of, lived_of, outlook_objective
 from mirrormark.mind.outlook import OutlookConfig
 
@@ -57,6 +58,25 @@ def test_the_policy_learns_only_from_what_it_did_itself():
     assert not nothing.weight.any()  # and no division by it
 
 
+def test_what_everyday_movement_leads_to_is_not_the_policys_doing():
+    """Costs after it has let go change nothing that policy and value learn; those before do."""
+    gradients = []
+    for when, more in ((4, 0.0), (4, 100.0), (3, 100.0)):
+        mind = tiny_mind(losses=LossConfig(policy_lived=1.0, value_lived=1.0))
+        latent, action = windows(mind, 3)
+        with torch.no_grad():
+            dreamed = mind.dream(latent[:, :4], action[:, :3])
+            lived = lived_of(mind, mind.policy, latent, action, torch.zeros(3).long(), torch.full((3,), 4))
+        cost = lived.cost.clone()
+        cost[0, when:] += more  # of frame 5 on, or already of frame 4, which the policy's last action led to
+        torch.manual_seed(2)
+        parts = behaviour_objective(mind, dreamed, torch.zeros(3, 5), lived._replace(cost=cost))
+        sum(part.loss for part in parts).backward()
+        gradients.append((mind.policy.head.weight.grad, mind.value.head.weight.grad))
+    for plain, after, before in zip(*gradients):
+        assert torch.allclose(plain, after, atol=1e-6) and not torch.allclose(plain, before, atol=1e-3)
+
+
 @torch.no_grad()
 def test_the_outlook_is_the_cost_where_there_is_one():
     mind, plain = foreseeing(), tiny_mind()
@@ -69,7 +89,7 @@ def test_the_outlook_is_the_cost_where_there_is_one():
     given = behaviour_objective(mind, dreamed, mind.outlook(dreamed.latent[:, 1:], dreamed.hidden[:, 1:]))
     torch.manual_seed(0)
     found = behaviour_objective(mind, dreamed)
-    assert torch.allclose(given[0].metrics["G_dreamed"], found[0].metrics["G_dreamed"])
+    assert torch.allclose(given[0].metrics["cost_dreamed"], found[0].metrics["cost_dreamed"])
     assert torch.allclose(plain.cost(latent, lived.hidden), plain.expected_free_energy(latent))  # the paper's
 
 
@@ -98,3 +118,5 @@ def test_it_learns_what_lasts_and_touches_nothing_else():
 def test_a_negative_outlook_is_refused():
     with pytest.raises(ValueError, match="control_steps"):
         OutlookConfig(control_steps=-1)
+    with pytest.raises(ValueError, match=r"outlook\.bins"):
+        OutlookConfig(bins=1)

@@ -81,8 +81,8 @@ class LearnerConfig:
     compile: bool | None = None
     """Compile the train step with torch.compile; None: where it is captured on a GPU (ours)."""
     overlap: bool | None = None
-    """Let world model and self-prior learn on a second stream of the GPU, beside the dream; no effect on the
-    result. None: where the step is captured, without which it has no effect (ours)."""
+    """Let world model, outlook and self-prior learn on a second stream of the GPU, beside the dream; no
+    effect on the result. None: where the step is captured, without which it has no effect (ours)."""
     refused_in_a_row: int = 20
     """The run stops with a dump after so many steps in a row whose loss is not finite (ours)."""
 

@@ -1,5 +1,6 @@
 """A learning life: gather, learn, look back; lap after lap."""
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,11 +66,7 @@ def check(mind: MindConfig, config: LifeConfig) -> None:
         raise ValueError(
             f"learner.world_frames is {frames}: an episode and dynamics.max_length allow {longest} at most."
         )
-    if mind.imagination.remembers >= FRAMES_PER_EPISODE:
-        raise ValueError(
-            f"imagination.remembers is {mind.imagination.remembers}: an episode has {FRAMES_PER_EPISODE - 1} "
-            "control steps."
-        )
+    _check_lived(mind, config)
     ahead = mind.imagination.context + mind.outlook.control_steps
     if mind.outlook.control_steps and frames < ahead:
         raise ValueError(
@@ -80,6 +77,30 @@ def check(mind: MindConfig, config: LifeConfig) -> None:
     if dreamed > mind.dynamics.max_length:
         raise ValueError(
             f"dynamics.max_length is {mind.dynamics.max_length}: gate 4 dreams {dreamed} steps with context."
+        )
+
+
+def _check_lived(mind: MindConfig, config: LifeConfig) -> None:
+    """What learning from life needs."""
+    i, frames = mind.imagination, config.learner.world_frames
+    if i.remembers > frames - 1:
+        raise ValueError(
+            f"imagination.remembers is {i.remembers}: the sequence model never learns more than "
+            f"{frames - 1} control steps of past; raise learner.world_frames, or remember less."
+        )
+    if i.context - 1 + i.horizon >= FRAMES_PER_EPISODE:
+        raise ValueError(
+            f"imagination.context - 1 + horizon = {i.context - 1 + i.horizon}: an episode has "
+            f"{FRAMES_PER_EPISODE - 1} control steps."
+        )
+    if config.let_go_share and not mind.outlook.control_steps:
+        raise ValueError("life.let_go_share serves an outlook only: set mind.outlook.control_steps, or 0.")
+    a_lap = int(config.schedule.episodes_per_lap * config.policy_share)
+    newest = math.ceil(a_lap * min(config.marked_share, 1 - config.marked_share))
+    if mind.losses.policy_lived and config.memory.recent_episodes > newest:
+        raise ValueError(
+            f"memory.recent_episodes is {config.memory.recent_episodes}: with losses.policy_lived, give at "
+            f"most the {newest} episodes of each group that the policy moves in one lap."
         )
 
 

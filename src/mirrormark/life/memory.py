@@ -56,7 +56,7 @@ class Episodes(NamedTuple):
     observation: dict[str, Tensor]  # name -> (N, L, ...)
     action: Tensor  # (N, L, A); the last action of each episode is zero
     mark: Tensor  # (N, L) bool: the mark is on the body in this frame (D15)
-    policy: Tensor  # (N,) bool: moved by the policy, not by everyday movement
+    policy: Tensor  # (N,) bool: moved by the policy, at least until it let go
     marked: Tensor  # (N,) bool: began with a mark
     let_go: Tensor  # (N,) int64: frame from which on everyday movement moves it; 0: always has, L: never
 
@@ -189,7 +189,8 @@ class Memory:
 
     def newest_sequences(self, batch: int, length: int, early: int = 0) -> Draw:
         """(B, T) windows of the newest episodes, marked and unmarked in turn: the policy's, once there are
-        any. early: so many more of the possible starts are the episode's first frame."""
+        any (others only stand in, and their `let_go` says so). early: so many more of the possible starts are
+        the episode's first frame."""
         marked = (torch.arange(batch, device=self.device) + torch.randint(2, (1,), device=self.device)) % 2
         group = 2 + marked
         for other in (3 - marked, marked, 1 - marked):  # while a group is still empty, the next stands in

@@ -60,7 +60,7 @@ class Lap(NamedTuple):
     episodes_after: int  # episodes lived when the lap ends (codec laps count none)
     steps: int  # train steps
     stages: tuple[str, ...]  # open stages, in the order in which they learn
-    policy_moves: bool  # half of the new episodes are moved by the policy
+    policy_moves: bool  # life.policy_share of the new episodes are moved by the policy
     exam: bool  # an exam point follows
     checkpoint: bool  # a checkpoint follows
     progress: float  # 0..1 within the phase, for learning-rate schedules

@@ -209,7 +209,7 @@ class TrainStep:
         w, past = self.mind.config.losses, self.mind.longest_past
         if not (w.value_lived or w.policy_lived) or self.config.cost == "none":
             return None
-        # As many windows begin with the episode as make its first frames count as often as later ones.
+        # So many more windows begin with the episode that its first frames count no less than later ones.
         early = past + 1 - self.mind.config.imagination.context
         draw = memory.newest_sequences(self.config.lived, past + 1, early)
         latent = self._latent_of(draw.observation)

@@ -136,6 +136,8 @@ class Mind(nn.Module):
                 f"imagination.remembers is {i.remembers}: give 0, or a number from what a dream has "
                 f"({i.context - 1 + i.horizon}) to dynamics.max_length ({config.dynamics.max_length})."
             )
+        if i.remembers and config.policy.acts_on == "prior":
+            raise ValueError("imagination.remembers needs policy.acts_on='posterior': leave it at 0.")
         if max(config.losses.value_lived, config.losses.policy_lived) and i.context < 2:
             raise ValueError(
                 "losses.value_lived and policy_lived need imagination.context of at least 2: a past."

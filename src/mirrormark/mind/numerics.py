@@ -88,12 +88,12 @@ class TwoHot(nn.Module):
         return -(self.encode(target) * logits.float().log_softmax(-1)).sum(-1)
 
 
-def lambda_return(cost: Tensor, value: Tensor, discount: float, lambda_: float) -> Tensor:
-    """E11: R_t = c_t + γ((1−λ) V_{t+1} + λ R_{t+1}), R_H = V_H. cost (B, H) of s_{t+1} (D2), value (B, H+1)
-    -> (B, H)."""
-    returns, ahead = [], value[:, -1]
+def lambda_return(cost: Tensor, value: Tensor, discount: float, lambda_: Tensor) -> Tensor:
+    """E11: R_t = c_t + γ((1−λ_t) V_{t+1} + λ_t R_{t+1}), R_H = V_H. cost (B, H) of s_{t+1} (D2), value (B,
+    H+1), λ of any shape that goes with (B, H) -> (B, H)."""
+    returns, ahead, trust = [], value[:, -1], lambda_.expand_as(cost)
     for t in reversed(range(cost.shape[1])):
-        ahead = cost[:, t] + discount * ((1 - lambda_) * value[:, t + 1] + lambda_ * ahead)
+        ahead = cost[:, t] + discount * ((1 - trust[:, t]) * value[:, t + 1] + trust[:, t] * ahead)
         returns.append(ahead)
     return torch.stack(returns[::-1], 1)
 

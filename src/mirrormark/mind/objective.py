@@ -30,14 +30,15 @@ class Objective(NamedTuple):
 
 
 class Lived(NamedTuple):
-    """What really happened, in T frames."""
+    """What really happened, in T frames of which the policy moved the body in some."""
 
     latent: Tensor  # (B, T, K)
     hidden: Tensor  # (B, T, D)
-    cost: Tensor  # (B, T-1): G of what each action led to
+    cost: Tensor  # (B, T-1): of what each action led to
     action: Tensor  # (B, T-1, A)
     log_prob: Tensor  # (B, T-1): of that action, when it was done
     weight: Tensor  # (B, T-1), 1 on average; 0 where the policy did not act, or knew more of the past
+    goes_on: Tensor  # (B, T-1): 1 where the policy acts in the next frame, too, 0 where not
 
 
 def lived_of(
@@ -47,10 +48,13 @@ def lived_of(
     on, under the policy that acted then, until it let go at frame `let_go` (B,); call it without gradient."""
     hidden = _hidden(mind, latent, action)
     action, cost = action[:, :-1], mind.cost(latent[:, 1:], hidden[:, 1:])
-    log_prob = acted(latent[:, :-1], hidden[:, :-1]).log_prob_of(action)
+    log_prob = torch.zeros_like(cost)
+    if mind.config.losses.policy_lived:
+        log_prob = acted(latent[:, :-1], hidden[:, :-1]).log_prob_of(action)
     frame = start[:, None] + torch.arange(action.shape[1], device=latent.device)
     counts = (_whole_past(mind, frame, start) & (frame < let_go[:, None])).float()
-    return Lived(latent, hidden, cost, action, log_prob, counts / counts.mean().clamp_min(1e-6))
+    goes_on = (frame + 1 < let_go[:, None]).float()
+    return Lived(latent, hidden, cost, action, log_prob, counts / counts.mean().clamp_min(1e-6), goes_on)
 
 
 def _hidden(mind: Mind, latent: Tensor, action: Tensor) -> Tensor:
@@ -200,7 +204,8 @@ def behaviour_objective(
         centre = cost.mean() if c.centre_cost else 0.0  # D11
     read = mind.dynamics.reading(dreamed.latent)
     late = L.discounts(cost.shape[1], c.discount, cost)
-    critic, value, returns = _critic(mind, read, dreamed.hidden, cost - centre, late)
+    trust = torch.full_like(late, c.lambda_)
+    critic, value, returns = _critic(mind, read, dreamed.hidden, cost - centre, trust, late)
     value_metrics = {"value_loss": critic.detach(), "value": value.mean()}
     with torch.no_grad():
         excess = returns - value[:, :-1]
@@ -212,8 +217,8 @@ def behaviour_objective(
     policy_metrics = {
         "policy": policy.detach(),
         "entropy": entropy.detach().mean(),
-        "G_dreamed": cost.mean(),
-        "G_dreamed_fall": (cost[:, 0] - cost[:, -1]).mean(),
+        "cost_dreamed": cost.mean(),
+        "cost_dreamed_fall": (cost[:, 0] - cost[:, -1]).mean(),
         "return_range": spread,
     }
     if lived is not None:
@@ -228,7 +233,8 @@ def behaviour_objective(
 def _lived_objectives(mind: Mind, lived: Lived, centre: Tensor | float) -> tuple[Objective, Objective]:
     """E11 on what really happened: (policy objective, value objective)."""
     c, w, read = mind.config.imagination, mind.config.losses, mind.dynamics.reading(lived.latent)
-    critic, value, returns = _critic(mind, read, lived.hidden, lived.cost - centre, lived.weight)
+    trust = c.lambda_ * lived.goes_on  # what everyday movement leads to is not the policy's doing
+    critic, value, returns = _critic(mind, read, lived.hidden, lived.cost - centre, trust, lived.weight)
     value_objective = Objective(critic, {"value_loss_lived": critic.detach()})
     if not w.policy_lived:
         return Objective(critic.new_zeros(()), {}), value_objective
@@ -239,26 +245,27 @@ def _lived_objectives(mind: Mind, lived: Lived, centre: Tensor | float) -> tuple
     acted = mind.policy(read[:, :-1], lived.hidden[:, :-1])
     log_prob = acted.log_prob_of(lived.action)
     loss = L.lived_policy_loss(log_prob, lived.log_prob, excess, w.policy_clip) - c.entropy * acted.entropy()
-    policy, moved = (lived.weight * loss).mean(), (log_prob.detach() - lived.log_prob).abs()
+    policy = (lived.weight * loss).mean()
+    learned = (1 - (log_prob.detach() - lived.log_prob).exp()) * excess.sign()
     metrics = {
         "policy_lived": policy.detach(),
-        "G_lived": (lived.weight * lived.cost).mean(),
-        "clipped": (lived.weight * (moved > w.policy_clip)).mean(),
+        "cost_lived": (lived.weight * lived.cost).mean(),
+        "clipped": (lived.weight * (learned > w.policy_clip)).mean(),
     }
     return Objective(policy, metrics), value_objective
 
 
 def _critic(
-    mind: Mind, read: Tensor, hidden: Tensor, cost: Tensor, weight: Tensor
+    mind: Mind, read: Tensor, hidden: Tensor, cost: Tensor, trust: Tensor, weight: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The value's loss on paths of H steps, its own estimate (B, H+1) and the λ-returns (B, H) that it
-    learns."""
+    learns; trust: λ of each step."""
     c = mind.config.imagination
     logits = mind.value.logits(read, hidden)  # (B, H+1, bins)
     with torch.no_grad():
         value = mind.value.two_hot.decode(logits)
         slow = mind.ema.value(read[:, :-1], hidden[:, :-1])
-        returns = lambda_return(cost, value, c.discount, c.lambda_)
+        returns = lambda_return(cost, value, c.discount, trust)
     pull = mind.config.losses.value_ema
     loss = L.value_loss(logits[:, :-1], returns, slow, mind.value.two_hot, weight, pull)
     return loss, value, returns

@@ -36,6 +36,10 @@ class OutlookConfig:
     def __post_init__(self) -> None:
         if self.control_steps < 0:
             raise ValueError("outlook.control_steps must not be negative: 0 leaves the outlook out.")
+        if self.layers < 2 or self.bins < 2 or self.reach <= 0:
+            raise ValueError(
+                "outlook.layers and outlook.bins must be at least 2, outlook.reach above 0 nats."
+            )
 
 
 class Outlook(nn.Module):

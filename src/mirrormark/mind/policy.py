@@ -66,7 +66,8 @@ _BEYOND = math.atanh(1 - 1.5 * 2**-11)
 
 
 class TanhNormal(NamedTuple):
-    """A diagonal normal; the action is tanh of its sample. All methods take the sample *before* tanh."""
+    """A diagonal normal; the action is tanh of its sample. Methods take the sample *before* tanh, save
+    `log_prob_of`."""
 
     mean: Tensor  # (..., A)
     std: Tensor
