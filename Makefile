@@ -22,7 +22,7 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 
 test: lint
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
 
 test-all: lint
 	$(BIN)/pytest -m ""

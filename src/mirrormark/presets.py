@@ -93,7 +93,6 @@ SWIFT = Preset(
         memory=MemoryConfig(
             capacity_episodes=65_536,  # 29 bytes a frame: removals are too rare to forget
             recent_share=0.5,  # else the policy sits where its dreams are too good (notebook, keeping up)
-            recent_episodes=256,  # the newest lap's, by the policy as it is when the lap begins
         ),
         learner=_SWIFT_LEARNER,
         indicators=IndicatorConfig(everyday_episodes=512),
@@ -197,7 +196,7 @@ SMOKE = replace(
             codec_steps_per_lap=4,
             checkpoint_every_laps=2,
         ),
-        memory=MemoryConfig(capacity_episodes=64, recent_episodes=1),
+        memory=MemoryConfig(capacity_episodes=64),
         learner=replace(
             _SWIFT_LEARNER,
             world_sequences=4,

@@ -91,15 +91,21 @@ def test_any_sequences_draws_every_stored_episode_alike_whatever_its_group():
 
 
 def test_the_newest_sequences_are_the_policys_own_marked_and_unmarked_in_turn():
-    memory = filled(MemoryConfig(capacity_episodes=40, recent_episodes=2))
-    drawn = numbers(memory.newest_sequences(400, 3).observation["latent"][:, 0])
-    assert sorted(drawn.unique().tolist()) == [204, 205, 304, 305]  # the last two of each
-    assert torch.bincount(drawn // 100)[2:].tolist() == [200, 200]
+    memory = filled()
+    for marked in (False, True):
+        memory.extend(episodes(2, True, marked, first=210 + 100 * marked))
+    memory.extend(episodes(3, False, True, first=400))  # everyday life is not asked
+    twin = Memory({"latent": ((2,), torch.int32)}, ACTIONS, LENGTH, MemoryConfig(capacity_episodes=40))
+    twin.load_state(memory.state())
+    for one in (memory, twin):
+        drawn = numbers(one.newest_sequences(400, 3).observation["latent"][:, 0])
+        assert sorted(drawn.unique().tolist()) == [210, 211, 310, 311]  # the last lap's two of each
+        assert torch.bincount(drawn // 100)[2:].tolist() == [200, 200]
 
 
 def test_before_there_is_a_policy_everyday_life_stands_in():
-    memory = filled(MemoryConfig(capacity_episodes=40, recent_episodes=1), groups=[(False, True)])
-    assert set(numbers(memory.newest_sequences(40, 3).observation["latent"][:, 0]).tolist()) == {5}
+    draw = filled(groups=[(False, True)]).newest_sequences(200, 3)
+    assert set(numbers(draw.observation["latent"][:, 0]).tolist()) == set(range(6))
 
 
 def test_actions_kept_in_half_precision_come_out_as_float32():

@@ -139,7 +139,6 @@ def test_a_changed_configuration_is_refused(tmp_path, monkeypatch):
         (["--preset", "smoke", "--mind.imagination.remembers=3"], "imagination.remembers is 3"),
         (["--preset", "smoke", "--mind.imagination.remembers=30"], "never learns more than 15 control steps"),
         (["--preset", "swift", "--life.let-go-share=0.5"], "serves an outlook only"),
-        (["--preset", "swift", "--life.policy-share=0.25"], "at most the 128 episodes of each group"),
         (["--preset", "swift", "--mind.imagination.horizon=90", "--mind.dynamics.max-length=120"], "= 105"),
     ],
 )

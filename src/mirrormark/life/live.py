@@ -1,6 +1,5 @@
 """A learning life: gather, learn, look back; lap after lap."""
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,13 +94,6 @@ def _check_lived(mind: MindConfig, config: LifeConfig) -> None:
         )
     if config.let_go_share and not mind.outlook.control_steps:
         raise ValueError("life.let_go_share serves an outlook only: set mind.outlook.control_steps, or 0.")
-    a_lap = int(config.schedule.episodes_per_lap * config.policy_share)
-    newest = math.ceil(a_lap * min(config.marked_share, 1 - config.marked_share))
-    if mind.losses.policy_lived and config.memory.recent_episodes > newest:
-        raise ValueError(
-            f"memory.recent_episodes is {config.memory.recent_episodes}: with losses.policy_lived, give at "
-            f"most the {newest} episodes of each group that the policy moves in one lap."
-        )
 
 
 class UnstableWorlds(RuntimeError):

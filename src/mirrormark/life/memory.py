@@ -97,6 +97,7 @@ class Memory:
         self.error = torch.zeros(rows, device=self.device)
         self.count = torch.zeros(len(GROUPS), dtype=torch.int64, device=self.device)
         self._newest = torch.zeros(len(GROUPS), dtype=torch.int64, device=self.device)
+        self._fresh = torch.zeros(len(GROUPS), dtype=torch.int64, device=self.device)
         self._slots = torch.zeros(_SLOTS, dtype=torch.int64, device=self.device)
         self._written = [0] * len(GROUPS)
 
@@ -125,6 +126,7 @@ class Memory:
             # A new episode is as interesting as the worst-predicted one: it will be drawn soon.
             self.error[rows] = self.error.max().clamp_min(1.0)
             self._written[group] += len(chosen)
+            self._fresh[group] = len(chosen)
         self._publish_counts()
 
     def skip(self, episodes: Mapping[str, int]) -> None:
@@ -151,9 +153,8 @@ class Memory:
         place = torch.rand(group.shape, device=self.device) * self.count[group]
         return group * self.per_group + place.long().clamp_max(self.per_group - 1)
 
-    def _recent_rows(self, group: Tensor) -> Tensor:
-        """One of the newest rows, uniformly, from the given group of each draw."""
-        count = self.count[group].clamp_max(self.config.recent_episodes)
+    def _recent_rows(self, group: Tensor, count: Tensor) -> Tensor:
+        """One of so many newest rows, uniformly, from the given group of each draw."""
         back = (torch.rand(group.shape, device=self.device) * count).long()
         return group * self.per_group + (self._newest[group] - back) % self.per_group
 
@@ -177,7 +178,9 @@ class Memory:
         if curious:
             row = torch.cat([self._curious_rows(curious), row[curious:]])
         if recent:
-            row = torch.cat([row[: batch - recent], self._recent_rows(group[batch - recent :])])
+            late = group[batch - recent :]
+            newest = self.count[late].clamp_max(self.config.recent_episodes)
+            row = torch.cat([row[: batch - recent], self._recent_rows(late, newest)])
         return self._windows(row, length)
 
     def any_sequences(self, batch: int, length: int) -> Draw:
@@ -188,14 +191,14 @@ class Memory:
         return self._windows(group * self.per_group + number - (until - self.count)[group], length)
 
     def newest_sequences(self, batch: int, length: int, early: int = 0) -> Draw:
-        """(B, T) windows of the newest episodes, marked and unmarked in turn: the policy's, once there are
-        any (others only stand in, and their `let_go` says so). early: so many more of the possible starts are
-        the episode's first frame."""
+        """(B, T) windows of the latest lap's episodes, marked and unmarked in turn: the policy's, once there
+        are any (others only stand in, and their `let_go` says so). early: so many more of the possible starts
+        are the episode's first frame."""
         marked = (torch.arange(batch, device=self.device) + torch.randint(2, (1,), device=self.device)) % 2
         group = 2 + marked
         for other in (3 - marked, marked, 1 - marked):  # while a group is still empty, the next stands in
             group = torch.where(self.count[group] > 0, group, other)
-        return self._windows(self._recent_rows(group), length, early)
+        return self._windows(self._recent_rows(group, self._fresh[group]), length, early)
 
     def _windows(self, row: Tensor, length: int, early: int = 0) -> Draw:
         """A window of each of the given episodes, its start uniform, save for `early` more at the first."""
@@ -242,11 +245,12 @@ class Memory:
         rows = torch.cat([g * self.per_group + torch.arange(n) for g, n in enumerate(filled)])
         rows = rows.to(self.device)
         stored = {name: kept[rows].cpu() for name, kept in self._kept().items()}
-        return {"stored": stored, "written": list(self._written)}
+        return {"stored": stored, "written": list(self._written), "fresh": self._fresh.cpu()}
 
     def load_state(self, state: dict) -> None:
         """Put back what `state` returned."""
         self._written = [int(written) for written in state["written"]]
+        self._fresh.copy_(state["fresh"])
         self._publish_counts()
         filled = self.counts.values()
         rows = torch.cat([g * self.per_group + torch.arange(n) for g, n in enumerate(filled)])
