@@ -76,7 +76,7 @@ SWIFT = MindConfig(
     losses=LossConfig(
         quiet=0.4,  # the rate term of point-mass tokens; .3 left 8% of them talking
         value_lived=0.5,  # dreams do not know that a touch of ten steps takes a mark off; life does
-        policy_lived=0.5,
+        policy_lived=0.5,  # and the policy, too: removal no longer swings (notebook, run 15)
     ),
 )
 
@@ -99,9 +99,8 @@ IDEAL = replace(
     ),
     self_prior=replace(SWIFT.self_prior, width=64, layers=2, heads=4, ffn=128),
     policy=replace(SWIFT.policy, hidden=64),
-    losses=replace(
-        SWIFT.losses, value_lived=0.0, policy_lived=0.0
-    ),  # .5: the same removal, the yoked site as often (notebook)
+    # A lived value of .5: the same removal, the yoked site as often (notebook).
+    losses=replace(SWIFT.losses, value_lived=0.0, policy_lived=0.0),
     value=replace(SWIFT.value, hidden=64),
     imagination=replace(
         SWIFT.imagination,
