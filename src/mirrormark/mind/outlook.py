@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor, nn
-
-from mirrormark.mind.numerics import TwoHot, WideLinear, full_precision
-from mirrormark.mind.policy import mlp
+from mirrormark.mind.numerics import TwoHot
+from mirrormark.mind.policy import Foreteller
 from mirrormark.mind.reading import Reading
 
 
@@ -42,22 +40,9 @@ class OutlookConfig:
             )
 
 
-class Outlook(nn.Module):
-    """(latent, hidden) -> mean G over the next control steps of everyday movement, as a two-hot."""
+class Outlook(Foreteller):
+    """Mean G over the next control steps of everyday movement."""
 
     def __init__(self, reading: Reading, hidden_size: int, config: OutlookConfig):
-        super().__init__()
-        self.reading, self.hidden_size = reading, hidden_size
-        self.body = mlp(reading.size + hidden_size, config.hidden, config.layers)
-        self.head = WideLinear(config.hidden, config.bins)
-        self.two_hot = TwoHot(config.bins, 0.0, config.reach, linear=True)
-
-    def logits(self, latent: Tensor, hidden: Tensor) -> Tensor:
-        """(..., bins), fp32."""
-        x = self.body(self.reading.beside(latent, hidden[..., : self.hidden_size]))
-        with full_precision(x):
-            return self.head(x.float())
-
-    def forward(self, latent: Tensor, hidden: Tensor) -> Tensor:
-        """What is foretold, (...) nats."""
-        return self.two_hot.decode(self.logits(latent, hidden))
+        two_hot = TwoHot(config.bins, 0.0, config.reach, linear=True)
+        super().__init__(reading, hidden_size, config.hidden, config.layers, two_hot)

@@ -132,17 +132,14 @@ class Policy(nn.Module):
         return TanhNormal(mean, c.min_std + (c.max_std - c.min_std) * torch.sigmoid(spread + 2))
 
 
-class Value(nn.Module):
-    """(latent, hidden) -> expected sum of discounted free energy, as a symlog two-hot; starts at zero."""
+class Foreteller(nn.Module):
+    """(latent, hidden) -> a number of nats, as a two-hot."""
 
-    def __init__(self, reading: Reading, hidden_size: int, config: ValueConfig):
+    def __init__(self, reading: Reading, hidden_size: int, hidden: int, layers: int, two_hot: TwoHot):
         super().__init__()
-        self.reading, self.hidden_size = reading, hidden_size
-        self.body = mlp(reading.size + hidden_size, config.hidden, config.layers)
-        self.head = WideLinear(config.hidden, config.bins)
-        nn.init.zeros_(self.head.weight)
-        nn.init.zeros_(self.head.bias)
-        self.two_hot = TwoHot(config.bins, -config.reach, config.reach, config.linear)
+        self.reading, self.hidden_size, self.two_hot = reading, hidden_size, two_hot
+        self.body = mlp(reading.size + hidden_size, hidden, layers)
+        self.head = WideLinear(hidden, two_hot.bins)
 
     def logits(self, latent: Tensor, hidden: Tensor) -> Tensor:
         """(..., bins), fp32."""
@@ -151,5 +148,15 @@ class Value(nn.Module):
             return self.head(x.float())
 
     def forward(self, latent: Tensor, hidden: Tensor) -> Tensor:
-        """The value itself, (...)."""
+        """The number itself, (...)."""
         return self.two_hot.decode(self.logits(latent, hidden))
+
+
+class Value(Foreteller):
+    """The expected sum of discounted free energy, as a symlog two-hot; starts at zero."""
+
+    def __init__(self, reading: Reading, hidden_size: int, config: ValueConfig):
+        two_hot = TwoHot(config.bins, -config.reach, config.reach, config.linear)
+        super().__init__(reading, hidden_size, config.hidden, config.layers, two_hot)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
