@@ -22,6 +22,7 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 
 test: lint
+	@# Two workers that each take all cores would wait for one another.
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
 
 test-all: lint

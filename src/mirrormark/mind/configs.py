@@ -76,7 +76,7 @@ SWIFT = MindConfig(
     losses=LossConfig(
         quiet=0.4,  # the rate term of point-mass tokens; .3 left 8% of them talking
         value_lived=0.5,  # dreams do not know that a touch of ten steps takes a mark off; life does
-        policy_lived=0.5,  # and the policy, too: removal no longer swings (notebook, run 15)
+        policy_lived=0.5,  # and the policy, too: in run 15 removal did not swing (one seed)
     ),
 )
 
