@@ -76,7 +76,9 @@ def familiar(loaded: Loaded, kind: str, episodes: int = 1024, steps: int = 700) 
     setup = replace(loaded.world, movement=movement, senses=SYMBOLIC_SENSES, mirrorless_share=0.0)
     worlds = setup.worlds(episodes // 4)
     torch.manual_seed(0)
-    mind, lived = build_mind(PRESETS["ideal"].mind, worlds), []
+    ideal = PRESETS["ideal"].mind
+    bins = replace(ideal.codec, bins=loaded.mind.config.codec.bins)
+    mind, lived = build_mind(replace(ideal, codec=bins), worlds), []
     for lap in range(4):
         plan = recipe(worlds.n, lap, 11, 0.0)
         lived.append(gather(worlds, movement_of(setup, worlds), plan, None, mind))
