@@ -168,6 +168,17 @@ def test_descent_refuses_and_recovers():
     assert descent.refused == 0 and (parameter < here).all()
 
 
+def test_descent_wakes_up_after_steps_with_nothing_to_learn():
+    """A policy that learns from life alone has no gradient until it has lived: run 17 lost three lives."""
+    parameter = torch.nn.Parameter(torch.ones(3))
+    descent = Descent([parameter], DescentConfig(learning_rate=0.1, optimiser="adam"))
+    for _ in range(descent.config.clip_warmup_steps + 5):
+        descent.step(parameter.square().sum() * 0.0)
+    assert torch.equal(parameter, torch.ones(3))
+    descent.step(parameter.square().sum())
+    assert (parameter < 0.95).all()
+
+
 def test_one_backward_for_policy_and_value_does_what_two_do():
     """They share a dream and no parameter, so neither loss moves the other's weights, finite or not."""
     for broken in (False, True):

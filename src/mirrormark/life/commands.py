@@ -2,12 +2,14 @@
 
 import signal
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
+import numba
 import torch
 from rich.console import Console
 from rich.table import Table
@@ -80,10 +82,21 @@ def train(
     life = Life(world, mind, config, seed, place)
     if codec is not None:
         life.take_codec(codec)
-    with Run(out).held():
+    with Run(out).held(), _threads(world.threads):
         # Asked again: while the life was set up, another process may have taken the folder and left it.
         run = Run.reopen(out, asked) if resume else Run.create(out, asked)
         _live_in(run, life, name, resume, hooks)
+
+
+@contextmanager
+def _threads(most: int | None) -> Iterator[None]:
+    """Keep what follows the physics on the CPU to as many threads: lives side by side have a share each."""
+    before = numba.get_num_threads()
+    numba.set_num_threads(min(most or before, before))
+    try:
+        yield
+    finally:
+        numba.set_num_threads(before)
 
 
 def _live_in(run: Run, life: Life, preset: str, resume: bool, hooks: tuple[Hook, ...]) -> None:

@@ -45,7 +45,8 @@ def judge(zclip: ZClip, norm: Tensor, loss: Tensor, refused: Tensor) -> Tensor:
     whether the step is refused. Only numbers, but many: compiled they are one kernel."""
     finite = norm.isfinite() & loss.isfinite()
     refused.copy_(~finite)
-    return zclip.factor(norm, finite)
+    # Where there was nothing to learn there is nothing to compare with: averages of zeros would clip for good.
+    return zclip.factor(norm, finite & (norm > 0))
 
 
 class Descent:

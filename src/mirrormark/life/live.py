@@ -1,5 +1,6 @@
 """A learning life: gather, learn, look back; lap after lap."""
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -172,10 +173,12 @@ class Life:
 
     def live(self, lap: Lap) -> dict[str, float]:
         """One lap: gather, remember, learn. Ends with the codec frozen if this was its last lap."""
-        memory = self.memory_of(lap)
+        memory, began = self.memory_of(lap), time.perf_counter()
         episodes = self.gather(lap)
         memory.extend(episodes)
+        gathered = time.perf_counter()
         metrics = self.learner.learn(memory, lap)
+        metrics |= {"gather_seconds": gathered - began, "learn_seconds": time.perf_counter() - gathered}
         metrics["unstable_worlds"] = float(lap.episodes - len(episodes.marked))
         self.next_lap = lap.index + 1
         if self.next_lap == self.config.schedule.codec_laps:

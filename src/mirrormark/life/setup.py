@@ -39,7 +39,7 @@ class WorldSetup:
     biased_noise: bool = False
     """Vision's noise is {-2..1} instead of {-2..2} (D17; public code: biased)."""
     threads: int | None = None
-    """Threads of the physics; None: one for each core."""
+    """Threads of the physics, and of all that follows it on the CPU; None: one for each core."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.mirrorless_share < 1:
