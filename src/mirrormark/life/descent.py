@@ -45,7 +45,7 @@ def judge(zclip: ZClip, norm: Tensor, loss: Tensor, refused: Tensor) -> Tensor:
     whether the step is refused. Only numbers, but many: compiled they are one kernel."""
     finite = norm.isfinite() & loss.isfinite()
     refused.copy_(~finite)
-    # Where there was nothing to learn there is nothing to compare with: averages of zeros would clip for good.
+    # Where there was nothing to learn there is nothing to compare with: averages of zeros clip for good.
     return zclip.factor(norm, finite & (norm > 0))
 
 
