@@ -57,10 +57,12 @@ _SWIFT_LEARNER = LearnerConfig(
     # More, smaller steps: .77 of the mark recovered after 9,600 steps of 512 frames (notebook, run 2).
     codec=DescentConfig(1e-3, 5e-5, betas=(0.9, 0.99), norm_cap=1e9),
     codec_frames=512,
-    dreams=768,
+    dreams=192,
+    lived=64,  # windows of the whole past: some 4,000 control steps
     restless_share=0.5,  # three in four presents hold no mark that could be seen: dream where G is high
     diet_marked_share=0.01,  # learning.md's suggestion: the gap grew from 12.3 to 16.6 nats (notebook, run 8)
-    world_sequences=64,  # a dozen looks at every frame by the time the policy begins, not fifty
+    world_sequences=50,  # a dozen looks at every frame by the time the policy begins, not fifty
+    world_frames=80,  # as much past as the body remembers
     precision="bf16",
 )
 
@@ -74,15 +76,16 @@ SWIFT = Preset(
     mind=MINDS["swift"],
     life=LifeConfig(
         schedule=ScheduleConfig(
-            episodes=36_864,
-            episodes_per_lap=1024,  # many worlds at once; new episodes are cheaper than overfitting old ones
-            steps_per_lap=300,
+            episodes=61_440,
+            # A policy learns from its latest lap: many short laps, with as many worlds as a GPU's eye wants.
+            episodes_per_lap=512,
+            steps_per_lap=64,  # some nine looks at what the policy just did; gathering takes longer than that
             # All stages can start once tokens exist: the codec's pool fills memory before the first lap.
             world_from_episode=0,
             self_prior_from_episode=0,
-            self_prior_until_episode=16_384,  # what is familiar then holds still under the policy
-            policy_from_episode=8_192,  # in the dreams of an untrained world there is nothing to learn
-            exam_every_episodes=5_120,
+            self_prior_until_episode=8_192,  # what is familiar then holds still under the policy
+            policy_from_episode=3_072,  # before there is an outlook, there is nothing to learn
+            exam_every_episodes=8_192,
             # Codec first: recovery of the mark needs many different frames, which replay cannot give.
             codec_laps=14,
             codec_first_episodes=512,
@@ -93,11 +96,14 @@ SWIFT = Preset(
         memory=MemoryConfig(
             capacity_episodes=65_536,  # 29 bytes a frame: removals are too rare to forget
             recent_share=0.5,  # else the policy sits where its dreams are too good (notebook, keeping up)
+            recent_episodes=192,  # of each group, about a lap
         ),
         learner=_SWIFT_LEARNER,
         indicators=IndicatorConfig(everyday_episodes=512),
         tokens=True,
         pool_episodes=2_048,
+        policy_share=0.8,  # it learns from what it does itself
+        let_go_share=0.35,  # what follows on it must be seen as well
     ),
 )
 
@@ -173,6 +179,8 @@ LAPTOP = replace(
         indicators=IndicatorConfig(everyday_episodes=32, pairs=128, policy_episodes=16),
         pool_episodes=128,
         codec_from="shipped",
+        policy_share=0.5,
+        let_go_share=0.0,
     ),
 )
 
@@ -209,6 +217,7 @@ SMOKE = replace(
         ),
         indicators=IndicatorConfig(everyday_episodes=8, pairs=16, policy_episodes=4),
         pool_episodes=12,
+        policy_share=0.5,
         let_go_share=0.5,
     ),
 )

@@ -48,7 +48,8 @@ SWIFT = MindConfig(
         keeps=True,  # a mark that nobody touches must last a whole dream
         drifts=True,  # a joint moves from where it is
         chained=True,  # what is seen depends on where the arms will be
-        recalls=0.9,  # a mark behind a hand is not gone: without it, dreams forget what they cannot see
+        recalls=0.97,  # a mark behind a hand is not gone: without it, dreams forget what they cannot see
+        max_length=80,  # for what the body remembers
         reads="levels",  # bins and scalars lie in order: 9 nats for new postures instead of 27
     ),
     self_prior=SelfPriorConfig(
@@ -67,6 +68,8 @@ SWIFT = MindConfig(
     ),
     imagination=ImaginationConfig(
         context=16,  # removal takes ten control steps of touch: the past must show them
+        remembers=79,  # a hand may cover a mark for longer than a dream is long
+        entropy=1e-3,  # of advantages that are scaled to 1
         discount=0.99,  # .97 makes a reach of 20 steps not worth what it saves (notebook: worth; run 11)
         centre_cost=True,  # D11
         posture_precision=0.05,  # else the policy tends its posture and leaves the mark alone (gate 3)
@@ -75,9 +78,10 @@ SWIFT = MindConfig(
     value=ValueConfig(linear=True, reach=1500.0),  # centred returns have both signs
     losses=LossConfig(
         quiet=0.4,  # the rate term of point-mass tokens; .3 left 8% of them talking
-        value_lived=0.5,  # dreams do not know that a touch of ten steps takes a mark off; life does
-        policy_lived=0.5,  # and the policy, too: in run 15 removal did not swing (one seed)
+        value_lived=0.9,  # dreams do not know that a touch of ten steps takes a mark off; life does
+        policy_lived=0.97,  # the policy, too, learns in dreams only until it has lived (notebook, run 17)
     ),
+    outlook=OutlookConfig(control_steps=24),  # else hiding a mark is worth more than taking it off (run 17)
 )
 
 # Ideal tokens: no pixels, so that everything behind the codec can be studied on one core.
@@ -95,16 +99,20 @@ IDEAL = replace(
         drifts=False,
         chained=False,
         recalls=0.0,
+        max_length=64,
         reads="classes",
     ),
     self_prior=replace(SWIFT.self_prior, width=64, layers=2, heads=4, ffn=128),
     policy=replace(SWIFT.policy, hidden=64),
     # A lived value of .5: the same removal, the yoked site as often (notebook).
     losses=replace(SWIFT.losses, value_lived=0.0, policy_lived=0.0),
+    outlook=OutlookConfig(),  # learned from life, which costs too much on one core
     value=replace(SWIFT.value, hidden=64),
     imagination=replace(
         SWIFT.imagination,
         context=12,  # a touch of ten steps fits
+        remembers=0,
+        entropy=3e-4,
         discount=0.98,
         posture_precision=0.0,  # .25: removal .36-.41 where 0 has .41-.53 (notebook)
     ),
@@ -114,8 +122,8 @@ IDEAL = replace(
 LAPTOP = replace(
     IDEAL,
     codec=replace(SWIFT.codec, channels=16, posture_width=256),
-    dynamics=replace(SWIFT.dynamics, width=128, layers=2, heads=4, ffn=256),
-    imagination=replace(SWIFT.imagination, context=12),
+    dynamics=replace(SWIFT.dynamics, width=128, layers=2, heads=4, ffn=256, recalls=0.9, max_length=64),
+    imagination=replace(SWIFT.imagination, context=12, remembers=0, entropy=3e-4),
 )
 
 # The whole street in seconds; it learns nothing worth looking at.
@@ -126,7 +134,7 @@ SMOKE = replace(
     self_prior=replace(SWIFT.self_prior, width=16, layers=1, heads=2, ffn=32),
     policy=replace(SWIFT.policy, hidden=16),
     value=replace(SWIFT.value, hidden=16, bins=63),
-    imagination=replace(SWIFT.imagination, context=4, horizon=4),
+    imagination=replace(SWIFT.imagination, context=4, horizon=4, remembers=15),
     outlook=OutlookConfig(control_steps=4, hidden=16),  # all that there is, so that tests meet it
 )
 
