@@ -126,6 +126,22 @@ def test_the_policy_learns_from_dreams_and_life_in_the_asked_shares(share, by_dr
     assert (not torch.allclose(plain, policy_gradient(share, 1.0, -1.0), atol=1e-6)) is by_life
 
 
+def test_until_it_has_lived_the_policy_learns_from_dreams_whatever_is_asked():
+    mind = tiny_mind(losses=LossConfig(policy_lived=1.0, value_lived=1.0))
+    latent, action = real_window(mind)
+    with torch.no_grad():
+        dreamed = mind.dream(latent[:, :4], action[:, :3])
+    lived, cost = lived_by(mind, latent, action), torch.rand(dreamed.action.shape[:2])
+    nothing = lived._replace(weight=torch.zeros_like(lived.weight))
+    found = [behaviour_objective(mind, dreamed, cost, life) for life in (nothing, lived)]
+    torch.manual_seed(3)
+    alone = behaviour_objective(mind, dreamed, cost, None)
+    torch.manual_seed(3)
+    again = behaviour_objective(mind, dreamed, cost, nothing)
+    assert again[0].loss == alone[0].loss and again[1].loss == alone[1].loss
+    assert found[0][1].loss != found[1][1].loss
+
+
 def test_what_cost_more_than_expected_becomes_rarer_until_it_is_rare_enough():
     before, cost = torch.zeros(4), torch.tensor([1.0, -1.0, 1.0, -1.0])
     log_prob = torch.tensor([0.0, 0.0, -0.5, 0.5], requires_grad=True)  # the last two have learned it

@@ -49,7 +49,7 @@ class DynamicsConfig:
     is seen depends on where the arms will be, not only on where they were."""
     recalls: float = 0.0
     """Of what the cells' tokens have said, this share is recalled a control step later, and so on (ours;
-    swift: .9; 0 = off; needs chained and levels): what was seen where an arm is now will be seen again."""
+    swift: .97; 0 = off; needs chained and levels): what was seen where an arm is now will be seen again."""
     reads: By = "classes"
     """Sequence model, policy and value read a latent by its classes' names (paper) or by the levels that
     they stand for (ours; swift)."""

@@ -37,11 +37,11 @@ class LossConfig:
     value_ema: float = 1.0
     """Weight of the pull towards the slow value (paper, E11)."""
     value_lived: float = 0.0
-    """Share of real life, the rest being dreams, in what the value learns from (ours; as DreamerV3's replay
-    value loss; swift: .5)."""
+    """Share of real life, the rest being dreams, in what the value learns from, once the policy has lived
+    (ours; as DreamerV3's replay value loss; swift: .9)."""
     policy_lived: float = 0.0
-    """Share of real life, the rest being dreams, in what the policy learns from (ours; swift: .5): G of what
-    it really came to see."""
+    """Share of real life, the rest being dreams, in what the policy learns from, once it has lived (ours;
+    swift: .97): the cost of what it really came to see."""
     policy_clip: float = 0.2
     """Of what really happened, the policy learns until an action is so much more or less likely than when it
     was done (ours; Schulman et al. 2017, PPO's ε)."""

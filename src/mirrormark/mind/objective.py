@@ -223,8 +223,9 @@ def behaviour_objective(
     }
     if lived is not None:
         policy_real, real = _lived_objectives(mind, lived, centre)
-        policy = (1 - w.policy_lived) * policy + w.policy_lived * policy_real.loss
-        critic = (1 - w.value_lived) * critic + w.value_lived * real.loss
+        has_lived = (lived.weight > 0).any().float()  # until then, dreams are all there is
+        policy = torch.lerp(policy, policy_real.loss, w.policy_lived * has_lived)
+        critic = torch.lerp(critic, real.loss, w.value_lived * has_lived)
         policy_metrics |= policy_real.metrics
         value_metrics |= real.metrics
     return Objective(policy, policy_metrics), Objective(critic, value_metrics)

@@ -21,7 +21,7 @@ class OutlookConfig:
 
     control_steps: int = 0
     """Over how many control steps of everyday movement G is foretold; what is foretold then is the cost of a
-    state, instead of its own G (ours; 0 = off, as in the paper)."""
+    state, instead of its own G (ours; 0 = off, as in the paper; swift: 24)."""
     layers: int = 3
     """Linear layers (ours)."""
     hidden: int = 256
