@@ -210,12 +210,6 @@ def test_cosine_runs_from_first_to_final_rate():
         descent.set_progress(progress)
         rates.append(float(descent.rate))
     assert rates == pytest.approx([1e-3, 0.5 * (1e-3 + 1e-5), 1e-5])
-    early = Descent([torch.nn.Parameter(torch.ones(1))], DescentConfig(1e-3, 1e-5, final_at=0.5))
-    for progress, rate in ((0.25, 0.5 * (1e-3 + 1e-5)), (0.5, 1e-5), (0.9, 1e-5)):
-        early.set_progress(progress)
-        assert float(early.rate) == pytest.approx(rate)
-    with pytest.raises(ValueError, match="final_at is 0"):
-        DescentConfig(1e-3, 1e-5, final_at=0)
     assert isinstance(descent.zclip, ZClip)
 
 

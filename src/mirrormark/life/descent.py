@@ -1,6 +1,5 @@
 """One optimiser with its gradient clipping and its guard against non-finite steps, all on the device."""
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -19,8 +18,6 @@ class DescentConfig:
     """Step size (not in the paper; public code, D6)."""
     final_learning_rate: float | None = None
     """Where a cosine from `learning_rate` ends with the phase; None keeps it constant (ours)."""
-    final_at: float = 1.0
-    """Share of the phase after which it is there, to stay (ours)."""
     optimiser: Literal["adamw", "adam"] = "adamw"
     """AdamW for world model and self-prior, Adam for policy and value (paper Table III)."""
     betas: tuple[float, float] = (0.9, 0.999)
@@ -41,8 +38,6 @@ class DescentConfig:
     def __post_init__(self) -> None:
         if self.learning_rate <= 0:
             raise ValueError(f"learning_rate is {self.learning_rate}: give a number above 0.")
-        if not 0 < self.final_at <= 1:
-            raise ValueError(f"final_at is {self.final_at}: give a share of the phase, above 0 and up to 1.")
 
 
 def judge(zclip: ZClip, norm: Tensor, loss: Tensor, refused: Tensor) -> Tensor:
@@ -89,7 +84,7 @@ class Descent:
         """Move along the learning-rate schedule, 0..1 of the phase; outside any captured graph."""
         c = self.config
         if c.final_learning_rate is not None:
-            cosine = 0.5 + 0.5 * math.cos(math.pi * min(progress / c.final_at, 1.0))
+            cosine = 0.5 + 0.5 * float(torch.cos(torch.tensor(torch.pi * progress)))
             self.rate.fill_(c.final_learning_rate + (c.learning_rate - c.final_learning_rate) * cosine)
 
     def step(self, loss: Tensor) -> Tensor:
