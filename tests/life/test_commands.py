@@ -4,13 +4,14 @@ import io
 import json
 import time
 
+import numba
 import pytest
 import torch
 from rich.console import Console
 from tiny_lives import born, joint, symbolic
 
 from mirrormark.life.bench import bench_codec, bench_learn
-from mirrormark.life.commands import runs
+from mirrormark.life.commands import _threads, runs
 from mirrormark.life.held_out import IndicatorConfig, hold_out
 from mirrormark.life.pictures import picture
 from mirrormark.life.records import Records
@@ -27,6 +28,14 @@ def test_runs_prints_every_run_with_its_state(tmp_path, capsys):
     runs(tmp_path)
     said = capsys.readouterr().out
     assert all(word in said for word in ("ideal", "arm", "interrupted", "0.25", "0.18", "ablation: x"))
+
+
+def test_a_life_keeps_to_its_threads_and_gives_them_back():
+    before = numba.get_num_threads()
+    for asked, given in ((1, 1), (None, before), (before + 5, before)):
+        with _threads(asked):
+            assert numba.get_num_threads() == given
+        assert numba.get_num_threads() == before
 
 
 def test_bench_learn_times_every_part(tmp_path, capsys):

@@ -81,7 +81,7 @@ SWIFT = MindConfig(
         value_lived=0.9,  # dreams do not know that a touch of ten steps takes a mark off; life does
         policy_lived=0.97,  # the policy, too, learns in dreams only until it has lived (notebook, run 17)
     ),
-    outlook=OutlookConfig(control_steps=24),  # else hiding a mark is worth more than taking it off (run 17)
+    outlook=OutlookConfig(control_steps=24),  # else hiding a mark pays as taking it off does (notebook)
 )
 
 # Ideal tokens: no pixels, so that everything behind the codec can be studied on one core.

@@ -1,0 +1,61 @@
+"""Lives side by side: the indicators of their exam points over the minutes that they have lived.
+
+    python experiments/curves.py docs/images/learning LABEL=EXAMS.jsonl[:LIVES] ...
+
+LIVES: how many shared the GPU; a life that had a third of it has lived a third of its minutes.
+"""
+
+import argparse
+import json
+import math
+from pathlib import Path
+
+from matplotlib.axes import Axes
+
+from mirrormark.show import style
+from mirrormark.sweep.figures import colours
+
+PANELS = {
+    "removal_rate": "runs with the mark removed",
+    "yoked_rate": "runs with the yoked site touched",
+    "efe_worn_nats": "G while the mark is on, nats",
+    "efe_policy_nats": "G under the policy, marked, nats",
+}
+
+
+def draw(axes: Axes, lives: dict[str, list[dict]], indicator: str) -> None:
+    """One indicator of all lives, each named at its end."""
+    for (label, rows), colour in zip(lives.items(), colours(len(lives))):
+        minutes, values = [row["minutes"] for row in rows], [row.get(indicator, math.nan) for row in rows]
+        axes.plot(minutes, values, color=colour, linewidth=1.6, marker="o", markersize=3, label=label)
+    axes.set(xlabel="minutes of one H200", ylabel=PANELS[indicator])
+    if indicator.endswith("rate"):
+        style.percent_axis(axes, "y")
+        first = next(iter(lives.values()))[0]
+        chance = first["chance_removal_rate" if indicator == "removal_rate" else "chance_yoked_rate"]
+        axes.axhline(chance, color=style.QUIET, linewidth=0.8, linestyle=":")
+        axes.text(0, chance, " everyday movement", color=style.QUIET, fontsize=8, va="bottom")
+    axes.set_xlim(left=0)
+
+
+def main() -> None:
+    ask = argparse.ArgumentParser()
+    ask.add_argument("out", type=Path)
+    ask.add_argument("lives", nargs="+")
+    got, lives = ask.parse_args(), {}
+    for word in got.lives:
+        label, _, place = word.partition("=")
+        path, _, shared = place.partition(":")
+        rows = [json.loads(line) for line in Path(path).read_text().splitlines()]
+        acted = [row for row in rows if "removal_rate" in row]  # not before there is a policy
+        lives[label] = [row | {"minutes": row["seconds"] / 60 / int(shared or 1)} for row in acted]
+    with style.styled():
+        figure, panels = style.new(9.0, 5.6, 2, 2)
+        for axes, indicator in zip(panels, PANELS):
+            draw(axes, lives, indicator)
+        panels[1].legend(fontsize=8, loc="upper right")
+        style.save(figure, got.out.parent, got.out.name)
+    (got.out.parent / f"{got.out.name}.svg").unlink()
+
+
+main()
