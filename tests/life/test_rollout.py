@@ -159,7 +159,9 @@ def blind():
     ours = symbolic()
     policy, dynamics = replace(ours.mind.policy, acts_on="prior"), replace(ours.mind.dynamics, chained=False)
     losses = replace(ours.mind.losses, policy_lived=0.0)
-    return replace(ours, mind=replace(ours.mind, policy=policy, dynamics=dynamics, losses=losses))
+    imagination = replace(ours.mind.imagination, remembers=0)
+    mind = replace(ours.mind, policy=policy, dynamics=dynamics, losses=losses, imagination=imagination)
+    return replace(ours, mind=mind)
 
 
 @pytest.mark.parametrize("mode", ["sample", "mean"])
