@@ -163,7 +163,9 @@ def test_runs_are_listed_with_their_state(tmp_path):
     assert rows[0]["last_exam"]["removal_rate"] == 0.25 and rows[1]["last_exam"] is None
 
 
-def test_versions_are_kept(tmp_path):
+def test_versions_are_kept_and_the_command_without_a_machines_paths(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["/home/someone/.venv/bin/mirrormark", "train", "--seed", "1"])
     run = Run.create(tmp_path / "a", CONFIG)
     kept = json.loads((run.path / "versions.json").read_text())
     assert kept["torch"] and kept["python"] and "commit" in kept
+    assert kept["command"] == ["mirrormark", "train", "--seed", "1"]

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -24,7 +23,7 @@ from mirrormark.exam.results import clean, dump, results
 from mirrormark.exam.sitting import Settings, Subject, left_out, sit
 from mirrormark.life.checkpoint import write_json
 from mirrormark.life.commands import Device, choose_device
-from mirrormark.life.run import versions
+from mirrormark.life.run import command, versions
 
 Report = Callable[[Path, Executor | None], None]
 """Writes an exam's report; what helpers it may use."""
@@ -182,7 +181,7 @@ def _write_provenance(minds: list[Subject], out: Path, found: Tables, watch: _St
     path = out / "provenance.json"
     sittings = json.loads(path.read_text())["sittings"] if path.exists() else []
     took = {"seconds": round(time.time() - watch.began_s, 2), "took_s": watch.took_s()}
-    sittings.append({"began_s": watch.began_s, **took, "command": sys.argv})
+    sittings.append({"began_s": watch.began_s, **took, "command": command()})
     sources = [
         {
             "run": m.run,

@@ -78,7 +78,12 @@ def versions() -> dict[str, Any]:
             found[package] = version(package)
         except PackageNotFoundError:
             found[package] = None
-    return found | {"commit": _commit(), "host": socket.gethostname(), "command": sys.argv}
+    return found | {"commit": _commit(), "host": socket.gethostname(), "command": command()}
+
+
+def command() -> list[str]:
+    """The words that started this process, without where the program lies on this machine."""
+    return [Path(sys.argv[0]).name, *sys.argv[1:]]
 
 
 def _commit() -> str | None:
