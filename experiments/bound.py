@@ -190,8 +190,8 @@ class Agent:
 
 
 @torch.no_grad()
-def gather(worlds: Worlds, setup: WorldSetup, agent: Agent | None, s: Settings, number: int) -> Lap:
-    """A lap's episodes; without an agent only their first frame."""
+def gather(worlds: Worlds, setup: WorldSetup, agent: Agent, s: Settings, number: int) -> Lap:
+    """A lap's episodes."""
     rng, n = np.random.default_rng((s.seed, number)), worlds.n
     seeds, marked = rng.integers(0, 2**62, n).tolist(), rng.random(n) < s.marked_share
     let_go = np.full(n, STEPS)
@@ -203,8 +203,7 @@ def gather(worlds: Worlds, setup: WorldSetup, agent: Agent | None, s: Settings, 
     everyday.begin(seeds)
     row, _ = past.features(observation)
     frames, raws, log_probs, on, seen = [row], [], [], [], []
-    for t in range(STEPS if agent else 0):
-        assert agent is not None
+    for t in range(STEPS):
         choice = agent.choice(torch.from_numpy(frames[-1]))
         raw = choice.sample()
         action = np.where((t < let_go)[:, None], raw.tanh().numpy(), everyday.act(observation))
@@ -216,8 +215,6 @@ def gather(worlds: Worlds, setup: WorldSetup, agent: Agent | None, s: Settings, 
         on.append(info["mark_present"].copy())
         seen.append(visible)
     features = torch.from_numpy(np.stack(frames))
-    if agent is None:
-        return Lap(features, features, features, features, features, torch.from_numpy(let_go), info)
     held = [torch.from_numpy(np.stack(rows)).float() for rows in (on, seen)]
     info["counts"] = marked & (let_go == STEPS)
     return Lap(features, torch.stack(raws), torch.stack(log_probs), *held, torch.from_numpy(let_go), info)
@@ -241,7 +238,9 @@ def main(s: Settings) -> None:
     torch.manual_seed(s.seed)
     setup = WorldSetup(senses=SYMBOLIC_SENSES, tone="flexor", threads=1)
     worlds, began = setup.worlds(s.episodes), time.time()
-    agent = Agent(s, gather(worlds, setup, None, s, 0).features.shape[-1], worlds.actions)
+    print(setup.ablation, flush=True)
+    features, _ = Past(worlds.n, worlds.actions).features(worlds.reset(seed=0)[0])
+    agent = Agent(s, features.shape[1], worlds.actions)
     for number in range(s.laps):
         lap = gather(worlds, setup, agent, s, number)
         knows = agent.foretell(lap) if s.cost == "outlook" else ""

@@ -24,7 +24,7 @@ PANELS = {
 
 
 def draw(axes: Axes, lives: dict[str, list[dict]], indicator: str) -> None:
-    """One indicator of all lives, each named at its end."""
+    """One indicator of all lives; chance is the first one's."""
     for (label, rows), colour in zip(lives.items(), colours(len(lives))):
         minutes, values = [row["minutes"] for row in rows], [row.get(indicator, math.nan) for row in rows]
         axes.plot(minutes, values, color=colour, linewidth=1.6, marker="o", markersize=3, label=label)

@@ -79,7 +79,7 @@ SWIFT = Preset(
             episodes=61_440,
             # A policy learns from its latest lap: many short laps, with as many worlds as a GPU's eye wants.
             episodes_per_lap=512,
-            steps_per_lap=64,  # some nine looks at what the policy just did; gathering takes longer than that
+            steps_per_lap=64,  # several looks at what the policy just did; gathering takes longer than that
             # All stages can start once tokens exist: the codec's pool fills memory before the first lap.
             world_from_episode=0,
             self_prior_from_episode=0,

@@ -134,6 +134,7 @@ def test_a_changed_configuration_is_refused(tmp_path, monkeypatch):
         (["--preset", "huge"], "choose smoke, ideal, laptop, swift, paper, paper-code"),
         (["--preset", "smoke", "--life.schedule.episodes=0"], r"schedule\.episodes"),
         (["--preset", "smoke", "--seed=-1"], "--seed"),
+        (["--preset", "smoke", "--world.threads=0"], "world.threads is 0"),
         (["--preset", "smoke", "--body", "octopus"], "octopus"),
         (["--preset", "smoke", "--life.learner.diet-marked-share=2"], "diet_marked_share"),
         (["--preset", "smoke", "--life.learner.world-frames=200"], "world_frames is 200"),

@@ -44,6 +44,8 @@ class WorldSetup:
     def __post_init__(self) -> None:
         if not 0 <= self.mirrorless_share < 1:
             raise ValueError("world.mirrorless_share is a share: give a number from 0 to below 1.")
+        if self.threads is not None and self.threads < 1:
+            raise ValueError(f"world.threads is {self.threads}: give at least 1, or leave it out.")
 
     @property
     def ablation(self) -> str | None:
