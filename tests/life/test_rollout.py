@@ -7,8 +7,8 @@ import pytest
 import torch
 from tiny_lives import born, joint, symbolic
 
-from mirrormark.life.live import UnstableWorlds
-from mirrormark.life.rollout import Actor, encode, gather, recipe
+from mirrormark.life.live import Life, UnstableWorlds
+from mirrormark.life.rollout import Actor, Sight, encode, gather, recipe
 from mirrormark.life.schedule import Lap
 from mirrormark.life.setup import WorldSetup, movement_of
 
@@ -88,9 +88,9 @@ def test_where_the_policy_lets_go_everyday_movement_takes_over():
         life.mind.policy.head.bias.copy_(torch.tensor([3.0] * 12 + [-30.0] * 12))
     worlds, plan = life.worlds(4), recipe(4, 0, 0, 0.5, let_go_share=1.0)
     assert plan.let_go[:2].tolist() == [0, 0] and ((plan.let_go[2:] >= 16) & (plan.let_go[2:] < 76)).all()
-    actor = Actor(life.mind, 2)
-    episodes = gather(worlds, movement_of(life.world, worlds), plan, actor, life.mind)
-    everyday = gather(worlds, movement_of(life.world, worlds), plan._replace(random=4), None, life.mind)
+    actor, sight = Actor(life.mind, 2), Sight(life.mind, replays=False)
+    episodes = gather(worlds, movement_of(life.world, worlds), plan, actor, sight)
+    everyday = gather(worlds, movement_of(life.world, worlds), plan._replace(random=4), None, sight)
     assert torch.equal(episodes.action[:2], everyday.action[:2])
     for i in (2, 3):
         when = int(plan.let_go[i])
@@ -110,7 +110,7 @@ def test_latents_that_are_stored_are_those_of_the_frames():
     life = born(symbolic())
     worlds, plan = life.worlds(4), recipe(4, 0, 0, 0.0)
     frames = gather(worlds, movement_of(life.world, worlds), plan, None)
-    stored = gather(worlds, movement_of(life.world, worlds), plan, None, life.mind)
+    stored = gather(worlds, movement_of(life.world, worlds), plan, None, Sight(life.mind, replays=False))
     flat = {name: value.flatten(0, 1) for name, value in frames.observation.items()}
     assert torch.equal(encode(life.mind, flat), stored.observation["latent"].flatten(0, 1))
 
@@ -152,6 +152,25 @@ def test_equal_seeds_draw_equal_noise_and_the_mean_draws_none():
     assert np.array_equal(means[0], means[1])
     with pytest.raises(ValueError, match="mode"):
         Actor(life.mind, 2, "best")  # type: ignore[arg-type]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("preset", [symbolic(), joint()], ids=["tokens", "joint"])
+def test_a_replayed_rollout_is_the_eager_one(preset):
+    """Seeing and acting from graphs, over two laps between which the mind has learned."""
+    told = []
+    for capture in (True, False):
+        learner = replace(preset.life.learner, capture=capture, compile=False)
+        life = Life(preset.world, preset.mind, replace(preset.life, learner=learner), 0, "cuda")
+        laps = [life.gather(lap(0))]
+        with torch.no_grad():
+            for parameter in life.mind.policy.parameters():
+                parameter.add_(0.1)
+        told.append([*laps, life.gather(lap(1))])
+    for replayed, eager in zip(*told):
+        torch.testing.assert_close(replayed.action, eager.action, atol=1e-3, rtol=1e-3)
+        assert torch.equal(replayed.mark, eager.mark)
+    assert not torch.equal(told[0][0].action, told[0][1].action)
 
 
 def blind():

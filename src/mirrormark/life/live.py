@@ -12,7 +12,7 @@ from mirrormark.life.indicators import DREAM_CONTROL_STEPS
 from mirrormark.life.learner import Learner, LearnerConfig
 from mirrormark.life.memory import Episodes, Memory, MemoryConfig
 from mirrormark.life.nan import NotFinite, dump
-from mirrormark.life.rollout import FRAMES_PER_EPISODE, Actor, encode, gather, recipe
+from mirrormark.life.rollout import FRAMES_PER_EPISODE, Actor, Sight, encode, gather, recipe
 from mirrormark.life.schedule import Lap, Schedule, ScheduleConfig
 from mirrormark.life.setup import WorldSetup, build_mind, movement_of
 from mirrormark.mind.codec import Codec
@@ -116,6 +116,7 @@ class Life:
         some = self.worlds(config.schedule.episodes_per_lap)
         self.mind = build_mind(mind, some).to(self.device)
         self.learner = Learner(self.mind, config.learner, config.tokens)
+        self._sight, self._actors = Sight(self.mind, self.learner.captures), dict[int, Actor]()
         frame = {name: _stored(sense) for name, sense in self.mind.codec.senses.items()}
         small = torch.uint8 if self.mind.spec.widest <= 256 else torch.int16
         kept = {"latent": ((self.mind.spec.K,), small)} if config.tokens else frame
@@ -156,13 +157,10 @@ class Life:
         plan = recipe(
             lap.episodes, lap.index, self.seed, share, self.config.marked_share, self.config.let_go_share
         )
-        actor = None
-        if plan.random < lap.episodes:
-            actor = Actor(self.mind, lap.episodes - plan.random)
-            actor.begin(int(plan.seeds[0] % 2**31))
         self.mind.eval()
-        mind = self.mind if self.config.tokens and lap.phase == "life" else None
-        episodes = gather(worlds, movement_of(self.world, worlds), plan, actor, mind)
+        actor = self._actor(lap.episodes - plan.random, int(plan.seeds[0] % 2**31))
+        sight = self._sight if self.config.tokens and lap.phase == "life" else None
+        episodes = gather(worlds, movement_of(self.world, worlds), plan, actor, sight)
         if len(episodes.marked) <= lap.episodes // 2:
             broken = lap.episodes - len(episodes.marked)
             raise UnstableWorlds(
@@ -170,6 +168,15 @@ class Life:
                 "check the body's masses, ranges and tone."
             )
         return episodes
+
+    def _actor(self, n: int, seed: int) -> Actor | None:
+        """One that has just begun; made once for each n."""
+        if not n:
+            return None
+        if n not in self._actors:
+            self._actors[n] = Actor(self.mind, n, replays=self.learner.captures)
+        self._actors[n].begin(seed)
+        return self._actors[n]
 
     def live(self, lap: Lap) -> dict[str, float]:
         """One lap: gather, remember, learn. Ends with the codec frozen if this was its last lap."""

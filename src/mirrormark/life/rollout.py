@@ -1,6 +1,7 @@
 """Worlds and mind make episodes. The same `Actor` moves the body in training, in exams and on the live
 page."""
 
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mirrormark.life.memory import Episodes
+from mirrormark.life.replay import Replayed
 from mirrormark.mind.mind import Mind
 from mirrormark.world.movement import Movement
 from mirrormark.world.worlds import EPISODE_CONTROL_STEPS, Worlds
@@ -28,7 +30,10 @@ class Actor:
     yet.
     """
 
-    def __init__(self, mind: Mind, n: int, mode: Literal["sample", "mean"] = "sample") -> None:
+    def __init__(
+        self, mind: Mind, n: int, mode: Literal["sample", "mean"] = "sample", replays: bool = False
+    ) -> None:
+        """replays: on a GPU, from a graph; the mind's weights may learn on but must stay where they are."""
         if mode not in ("sample", "mean"):
             raise ValueError(f"mode is {mode!r}: choose sample or mean.")
         self.mind, self.n, self.mode = mind, n, mode
@@ -36,15 +41,22 @@ class Actor:
         self._blind = mind.policy.config.acts_on == "prior"
         self._past = mind.config.imagination.context - 1
         self._longest = self._past if self._blind else mind.longest_past
+        self._cache = mind.dynamics.init_cache(n, max(self._longest, 1))
+        self._position = torch.zeros(1, dtype=torch.long, device=self.device)
+        self.hidden = torch.zeros(n, mind.dynamics.width, device=self.device)
+        self._go: Callable[[Tensor, Tensor], Tensor] = self._move
+        if replays and self._past and not self._blind:
+            latent = torch.zeros(n, mind.spec.K, dtype=torch.long, device=self.device)
+            self._go = Replayed(self._move, latent, torch.zeros(n, mind.actions, device=self.device))
         self.begin()
 
     def begin(self, seed: int = 0) -> None:
         """A new episode: an empty past. Equal seeds draw equal action noise."""
         self._random = torch.Generator(self.device).manual_seed(seed)
-        self._cache = self.mind.dynamics.init_cache(self.n, max(self._longest, 1))
-        self._position = 0
+        for part in (*self._cache.keys, *self._cache.values, self._cache.trace, self._position, self.hidden):
+            part.zero_()
+        self._steps = 0  # in the cache: what the position says, without asking the GPU
         self._history: list[tuple[Tensor, Tensor]] = []
-        self.hidden = torch.zeros(self.n, self.mind.dynamics.width, device=self.device)
         self.latent: Tensor | None = None
 
     @torch.no_grad()
@@ -56,36 +68,55 @@ class Actor:
     def act_on(self, latent: Tensor) -> np.ndarray:
         """The same for frames that are already encoded, (n, K)."""
         self.latent = latent
-        action = self._random_action() if self._blind and not self._history else self._chosen(latent)
-        self._remember(latent, action)
+        noise, full = self._noise(), self._steps == self._longest
+        if self._blind:
+            action = self._chosen(self._predicted(), noise) if self._history else self._random_action()
+        else:
+            action = self._chosen(latent, noise) if full or not self._past else self._go(latent, noise)
+        if self._past:
+            self._history = [*self._history, (latent, action)][-self._past :]
+            self._keep_up(latent, action, full)
         return action.float().cpu().numpy()
 
     def _random_action(self) -> Tensor:
         shape = (self.n, self.mind.actions)
         return torch.rand(shape, generator=self._random, device=self.device) * 2 - 1
 
-    def _chosen(self, latent: Tensor) -> Tensor:
-        """What the policy does."""
-        choice = self.mind.policy(self._predicted() if self._blind else latent, self.hidden)
-        raw = choice.mean
-        if self.mode == "sample":
-            raw = raw + choice.std * torch.randn(raw.shape, generator=self._random, device=self.device)
-        return raw.tanh()
+    def _noise(self) -> Tensor:
+        shape = (self.n, self.mind.actions)
+        if self.mode == "mean":
+            return torch.zeros(shape, device=self.device)
+        return torch.randn(shape, generator=self._random, device=self.device)
 
-    def _remember(self, latent: Tensor, action: Tensor) -> None:
+    def _chosen(self, latent: Tensor, noise: Tensor) -> Tensor:
+        """What the policy does."""
+        choice = self.mind.policy(latent, self.hidden)
+        return (choice.mean + choice.std * noise).tanh()
+
+    def _move(self, latent: Tensor, noise: Tensor) -> Tensor:
+        """Choose, and take in what was seen and done."""
+        action = self._chosen(latent, noise)
+        self._take_in(latent, action)
+        return action
+
+    def _take_in(self, latent: Tensor, action: Tensor) -> None:
         """Move `hidden` on to the next frame."""
-        if not self._past:
-            return
-        self._history = [*self._history, (latent, action)][-self._past :]
-        dynamics = self.mind.dynamics
-        if self._position < self._longest:
-            hidden, self._cache = dynamics.step(latent, action, self._cache, self._position)
-            self._position += 1
-        else:
+        hidden, _ = self.mind.dynamics.step(latent, action, self._cache, self._position)
+        self.hidden.copy_(hidden)
+        self._position.add_(1)
+
+    def _keep_up(self, latent: Tensor, action: Tensor, full: bool) -> None:
+        """What `_move` has not done, and the count of steps in the cache."""
+        if full:
             latents, actions = (torch.stack(parts, 1) for parts in zip(*self._history))
-            hiddens, self._cache = dynamics.prefill(latents, actions, self._cache)
-            hidden, self._position = hiddens[:, -1], self._past
-        self.hidden = hidden.float()
+            hiddens, _ = self.mind.dynamics.prefill(latents, actions, self._cache)
+            self.hidden.copy_(hiddens[:, -1])
+            self._position.fill_(self._past)
+            self._steps = self._past
+            return
+        if self._blind:
+            self._take_in(latent, action)
+        self._steps += 1
 
     @property
     @torch.no_grad()
@@ -107,6 +138,24 @@ def encode(mind: Mind, observation: dict[str, Any], sample: bool = True) -> Tens
     """Latents (n, K) of a world's observation, on the mind's device."""
     device = next(mind.dynamics.parameters()).device
     return mind.encode(to_tensors(observation, device), sample).latent
+
+
+class Sight:
+    """`encode` for lap after lap; replays: on a GPU, from a graph for each n, as for an `Actor`."""
+
+    def __init__(self, mind: Mind, replays: bool) -> None:
+        self._mind, self._replays = mind, replays
+        self._graphs: dict[int, Replayed] = {}
+
+    def __call__(self, observation: dict[str, Any]) -> Tensor:
+        if not self._replays:
+            return encode(self._mind, observation)
+        seen = to_tensors(observation, self._mind.device)
+        names, values = tuple(seen), tuple(seen.values())
+        n = len(values[0])
+        if n not in self._graphs:
+            self._graphs[n] = Replayed(lambda *given: encode(self._mind, dict(zip(names, given))), *values)
+        return self._graphs[n](*values)
 
 
 def to_tensors(observation: dict[str, Any], device: torch.device | str) -> dict[str, Tensor]:
@@ -142,12 +191,12 @@ def recipe(
 
 
 def gather(
-    worlds: Worlds, movement: Movement, plan: Recipe, actor: Actor | None, mind: Mind | None = None
+    worlds: Worlds, movement: Movement, plan: Recipe, actor: Actor | None, sight: Sight | None = None
 ) -> Episodes:
     """Whole episodes from reset to the last frame; worlds whose physics broke are left out.
 
-    actor: begun for the n - plan.random last worlds (None when there are none). mind: store its latents
-    instead of the observations (for a codec that is frozen).
+    actor: begun for the n - plan.random last worlds (None when there are none). sight: store what
+    it makes of observations instead of them (for a codec that is frozen).
     """
     n, threads = worlds.n, torch.get_num_threads()
     observation, info = worlds.reset(seed=plan.seeds.tolist(), marked=plan.marked)
@@ -157,7 +206,7 @@ def gather(
     mark = np.zeros((n, FRAMES_PER_EPISODE), np.bool_)
     whole = np.ones(n, np.bool_)
     for t in range(FRAMES_PER_EPISODE):
-        latent = encode(mind, observation) if mind else None
+        latent = sight(observation) if sight else None
         # A copy: the eye may paint the next frame into the same memory.
         frames.append(_copies(observation) if latent is None else {"latent": latent})
         mark[:, t] = info["mark_present"]
