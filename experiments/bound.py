@@ -63,6 +63,9 @@ class Settings:
     hidden: int = 256
     start_spread: float = 2.0
     """The policy's standard deviation at first, before its sigmoid."""
+    persistence: float = 0.0
+    """Of its noise, from one control step to the next, as mind.policy.persistence."""
+    body: str = "infant"
     seed: int = 0
 
 
@@ -203,9 +206,11 @@ def gather(worlds: Worlds, setup: WorldSetup, agent: Agent, s: Settings, number:
     everyday.begin(seeds)
     row, _ = past.features(observation)
     frames, raws, log_probs, on, seen = [row], [], [], [], []
+    noise = torch.randn(n, worlds.actions)
     for t in range(STEPS):
         choice = agent.choice(torch.from_numpy(frames[-1]))
-        raw = choice.sample()
+        raw = choice.mean + choice.std * noise
+        noise = s.persistence * noise + (1 - s.persistence**2) ** 0.5 * torch.randn_like(noise)
         action = np.where((t < let_go)[:, None], raw.tanh().numpy(), everyday.act(observation))
         observation, _, _, _, info = worlds.step(action.astype(np.float32))
         past.action = action
@@ -217,13 +222,14 @@ def gather(worlds: Worlds, setup: WorldSetup, agent: Agent, s: Settings, number:
     features = torch.from_numpy(np.stack(frames))
     held = [torch.from_numpy(np.stack(rows)).float() for rows in (on, seen)]
     info["counts"] = marked & (let_go == STEPS)
+    info["surfaces"] = np.array([surface.geom.removesuffix("_geom") for surface in worlds.scene.surfaces])
     return Lap(features, torch.stack(raws), torch.stack(log_probs), *held, torch.from_numpy(let_go), info)
 
 
 def told(lap: Lap, cost: Tensor) -> str:
     """A line about the lap."""
     counts, removed, surface = (lap.info[k] for k in ("counts", "mark_removed", "mark_surface"))
-    by = [f"{name} {removed[counts & (surface == k)].mean():.2f}" for k, name in enumerate(("head", "chest"))]
+    by = [f"{g} {removed[counts & (surface == k)].mean():.2f}" for k, g in enumerate(lap.info["surfaces"])]
     on, seen = lap.on.bool(), lap.seen.bool()
     states = {"seen": on & seen, "hidden": on & ~seen, "off": ~on}
     says = ", ".join(f"{name} {cost[where].mean():.2f}" for name, where in states.items())
@@ -236,7 +242,7 @@ def told(lap: Lap, cost: Tensor) -> str:
 def main(s: Settings) -> None:
     """Laps."""
     torch.manual_seed(s.seed)
-    setup = WorldSetup(senses=SYMBOLIC_SENSES, tone="flexor", threads=1)
+    setup = WorldSetup(body=s.body, senses=SYMBOLIC_SENSES, threads=1)
     worlds, began = setup.worlds(s.episodes), time.time()
     print(setup.ablation, flush=True)
     features, _ = Past(worlds.n, worlds.actions).features(worlds.reset(seed=0)[0])

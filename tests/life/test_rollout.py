@@ -154,6 +154,27 @@ def test_equal_seeds_draw_equal_noise_and_the_mean_draws_none():
         Actor(life.mind, 2, "best")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("persistence", [0.0, 0.9])
+def test_noise_lasts_as_long_as_asked_and_is_as_strong(persistence):
+    ours = symbolic()
+    policy = replace(ours.mind.policy, persistence=persistence)
+    life = born(replace(ours, mind=replace(ours.mind, policy=policy)))
+    with torch.no_grad():
+        life.mind.policy.head.weight.zero_()
+        life.mind.policy.head.bias.zero_()
+    actor, latent = Actor(life.mind, 400), torch.zeros(400, life.mind.spec.K, dtype=torch.int64)
+    acts = np.stack([np.arctanh(actor.act_on(latent).clip(-0.9999, 0.9999)) for _ in range(6)])
+    assert acts.std((1, 2)) == pytest.approx(acts[0].std(), rel=0.06)
+    for later in (1, 3):
+        lasts = np.corrcoef(acts[0].ravel(), acts[later].ravel())[0, 1]
+        assert lasts == pytest.approx(persistence**later, abs=0.06)
+    actor.begin(0)
+    anew = np.arctanh(actor.act_on(latent).clip(-0.9999, 0.9999))
+    assert np.array_equal(anew, acts[0])
+    with pytest.raises(ValueError, match=r"policy\.persistence is 1.0"):
+        replace(policy, persistence=1.0)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("preset", [symbolic(), joint()], ids=["tokens", "joint"])
 def test_a_replayed_rollout_is_the_eager_one(preset):

@@ -57,6 +57,7 @@ class Actor:
             part.zero_()
         self._steps = 0  # in the cache: what the position says, without asking the GPU
         self._history: list[tuple[Tensor, Tensor]] = []
+        self._noise: Tensor | None = None
         self.latent: Tensor | None = None
 
     @torch.no_grad()
@@ -68,7 +69,7 @@ class Actor:
     def act_on(self, latent: Tensor) -> np.ndarray:
         """The same for frames that are already encoded, (n, K)."""
         self.latent = latent
-        noise, full = self._noise(), self._steps == self._longest
+        noise, full = self._next_noise(), self._steps == self._longest
         if self._blind:
             action = self._chosen(self._predicted(), noise) if self._history else self._random_action()
         else:
@@ -82,11 +83,17 @@ class Actor:
         shape = (self.n, self.mind.actions)
         return torch.rand(shape, generator=self._random, device=self.device) * 2 - 1
 
-    def _noise(self) -> Tensor:
-        shape = (self.n, self.mind.actions)
+    def _next_noise(self) -> Tensor:
+        """Standard normal at every step, `policy.persistence` of it from the step before; none for the
+        mean."""
         if self.mode == "mean":
-            return torch.zeros(shape, device=self.device)
-        return torch.randn(shape, generator=self._random, device=self.device)
+            return torch.zeros(self.n, self.mind.actions, device=self.device)
+        noise = torch.randn((self.n, self.mind.actions), generator=self._random, device=self.device)
+        if self._noise is not None:
+            lasts = self.mind.policy.config.persistence
+            noise = lasts * self._noise + (1 - lasts**2) ** 0.5 * noise
+        self._noise = noise
+        return noise
 
     def _chosen(self, latent: Tensor, noise: Tensor) -> Tensor:
         """What the policy does."""

@@ -64,6 +64,7 @@ SWIFT = MindConfig(
     policy=PolicyConfig(
         hidden=256,
         bounded_mean=False,  # D20: full strength must be reachable
+        persistence=0.95,  # 1.2 s: a third of the episodes for the same removal (notebook: noise that lasts)
         recalls=True,  # the arm that reaches for a mark hides it
     ),
     imagination=ImaginationConfig(

@@ -29,6 +29,9 @@ class PolicyConfig:
     """Smallest standard deviation before tanh (not given)."""
     max_std: float = 1.0
     """Largest standard deviation before tanh (not given)."""
+    persistence: float = 0.0
+    """Of an acting body's noise, how much lasts until the next control step (ours; swift: .95). 0: every step
+    has its own, which heavy arms average out; so have dreams."""
     recalls: bool = False
     """Policy and value also see what the sequence model recalls of the cells (ours; swift: on): a mark behind
     the arm that reaches for it is still where it was. Needs dynamics.recalls."""
@@ -38,6 +41,8 @@ class PolicyConfig:
     def __post_init__(self) -> None:
         if not 0 < self.min_std <= self.max_std:
             raise ValueError("policy.min_std must be above 0 and not above policy.max_std.")
+        if not 0 <= self.persistence < 1:
+            raise ValueError(f"policy.persistence is {self.persistence}: give a number from 0 to below 1.")
 
 
 @dataclass(frozen=True)
