@@ -126,20 +126,21 @@ def test_the_policy_learns_from_dreams_and_life_in_the_asked_shares(share, by_dr
     assert (not torch.allclose(plain, policy_gradient(share, 1.0, -1.0), atol=1e-6)) is by_life
 
 
-def test_until_it_has_lived_the_policy_learns_from_dreams_whatever_is_asked():
-    mind = tiny_mind(losses=LossConfig(policy_lived=1.0, value_lived=1.0))
+def test_until_it_has_lived_the_value_learns_from_dreams_and_the_policy_waits():
+    mind = tiny_mind(losses=LossConfig(policy_lived=0.9, value_lived=1.0))
     latent, action = real_window(mind)
     with torch.no_grad():
         dreamed = mind.dream(latent[:, :4], action[:, :3])
     lived, cost = lived_by(mind, latent, action), torch.rand(dreamed.action.shape[:2])
     nothing = lived._replace(weight=torch.zeros_like(lived.weight))
-    found = [behaviour_objective(mind, dreamed, cost, life) for life in (nothing, lived)]
-    torch.manual_seed(3)
     alone = behaviour_objective(mind, dreamed, cost, None)
-    torch.manual_seed(3)
-    again = behaviour_objective(mind, dreamed, cost, nothing)
-    assert again[0].loss == alone[0].loss and again[1].loss == alone[1].loss
-    assert found[0][1].loss != found[1][1].loss
+    waits, values = behaviour_objective(mind, dreamed, cost, nothing)
+    assert values.loss == alone[1].loss != behaviour_objective(mind, dreamed, cost, lived)[1].loss
+    waits.loss.backward()
+    assert all((p.grad == 0).all() for p in mind.policy.parameters() if p.grad is not None)
+    policy, _ = behaviour_objective(mind, dreamed, cost, lived)
+    policy.loss.backward()
+    assert mind.policy.head.weight.grad is not None and mind.policy.head.weight.grad.abs().sum() > 0
 
 
 def test_what_cost_more_than_expected_becomes_rarer_until_it_is_rare_enough():

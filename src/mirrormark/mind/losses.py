@@ -40,8 +40,8 @@ class LossConfig:
     """Share of real life, the rest being dreams, in what the value learns from, once the policy has lived
     (ours; as DreamerV3's replay value loss; swift: .9)."""
     policy_lived: float = 0.0
-    """Share of real life, the rest being dreams, in what the policy learns from, once it has lived (ours;
-    swift: .97): the cost of what it really came to see."""
+    """Share of real life, the rest being dreams, in what the policy learns from (ours; swift: .97): the cost
+    of what it really came to see. Above 0, it learns nothing before it has lived."""
     policy_clip: float = 0.2
     """Of what really happened, the policy learns until an action is so much more or less likely than when it
     was done (ours; Schulman et al. 2017, PPO's ε)."""

@@ -223,8 +223,10 @@ def behaviour_objective(
     }
     if lived is not None:
         policy_real, real = _lived_objectives(mind, lived, centre)
-        has_lived = (lived.weight > 0).any().float()  # until then, dreams are all there is
-        policy = torch.lerp(policy, policy_real.loss, w.policy_lived * has_lived)
+        has_lived = (lived.weight > 0).any().float()
+        if w.policy_lived:
+            # A lap of dreams alone would cost it most of the noise by which it is to find out what life is.
+            policy = has_lived * torch.lerp(policy, policy_real.loss, w.policy_lived)
         critic = torch.lerp(critic, real.loss, w.value_lived * has_lived)
         policy_metrics |= policy_real.metrics
         value_metrics |= real.metrics
