@@ -26,7 +26,7 @@ def write(recording: dict[str, np.ndarray], path: Path, label: str | None = None
         banner = _title(label, frames.shape[2], style.REMOVAL)
         frames = np.concatenate([np.broadcast_to(banner, (len(frames), *banner.shape)), frames], axis=1)
     with imageio.get_writer(
-        path, fps=round(1 / CONTROL_STEP_S), codec="libx264", quality=7, macro_block_size=8
+        path, fps=round(1 / CONTROL_STEP_S), codec="libx264", quality=5, macro_block_size=8
     ) as out:
         for frame in [*frames, *[frames[-1]] * _HOLD_FRAMES]:
             out.append_data(frame)
