@@ -23,7 +23,8 @@ def real_window(mind, n=3):
 def lived_by(mind, latent, action, start=(0, 0, 0), acted=None) -> Lived:
     with torch.no_grad():
         begin = torch.tensor(start[: len(latent)])
-        return lived_of(mind, acted or mind.policy, latent, action, begin, torch.full_like(begin, 999))
+        then = acted or mind.policy, mind.value
+        return lived_of(mind, *then, latent, action, begin, torch.full_like(begin, 999))
 
 
 @torch.no_grad()
@@ -124,6 +125,25 @@ def test_the_policy_learns_from_dreams_and_life_in_the_asked_shares(share, by_dr
     plain = policy_gradient(share, 1.0, 1.0)
     assert (not torch.allclose(plain, policy_gradient(share, -1.0, 1.0), atol=1e-6)) is by_dreams
     assert (not torch.allclose(plain, policy_gradient(share, 1.0, -1.0), atol=1e-6)) is by_life
+
+
+def test_what_the_value_learns_of_an_episode_later_does_not_change_what_was_a_surprise():
+    mind = tiny_mind(losses=LossConfig(policy_lived=1.0, value_lived=1.0))
+    latent, action = real_window(mind)
+    with torch.no_grad():
+        dreamed = mind.dream(latent[:, :4], action[:, :3])
+    lived, cost = lived_by(mind, latent, action), torch.rand(dreamed.action.shape[:2])
+    lived = lived._replace(cost=torch.rand_like(lived.cost) * 50)
+    told = []
+    for learned in (0.0, 1.0):
+        with torch.no_grad():
+            mind.value.head.weight.add_(learned * torch.randn_like(mind.value.head.weight))
+        torch.manual_seed(2)
+        told.append(behaviour_objective(mind, dreamed, cost, lived))
+    assert told[0][0].loss == told[1][0].loss and told[0][1].loss != told[1][1].loss
+    expected = lived._replace(value=lived.value + torch.rand_like(lived.value) * 50)
+    torch.manual_seed(2)
+    assert behaviour_objective(mind, dreamed, cost, expected)[0].loss != told[0][0].loss
 
 
 def test_until_it_has_lived_the_value_learns_from_dreams_and_the_policy_waits():

@@ -51,10 +51,10 @@ def test_the_policy_learns_only_from_what_it_did_itself():
     mind = foreseeing()
     latent, action = windows(mind, 3)
     start, let_go = torch.zeros(3, dtype=torch.int64), torch.tensor([4, 0, 99])
-    lived = lived_of(mind, mind.policy, latent, action, start, let_go)
+    lived = lived_of(mind, mind.policy, mind.value, latent, action, start, let_go)
     assert (lived.weight[0, :4] > 0).all() and not lived.weight[0, 4:].any()
     assert not lived.weight[1].any() and (lived.weight[2] > 0).all()
-    nothing = lived_of(mind, mind.policy, latent, action, start, torch.zeros_like(start))
+    nothing = lived_of(mind, mind.policy, mind.value, latent, action, start, torch.zeros_like(start))
     assert not nothing.weight.any()  # and no division by it
 
 
@@ -66,7 +66,9 @@ def test_what_everyday_movement_leads_to_is_not_the_policys_doing():
         latent, action = windows(mind, 3)
         with torch.no_grad():
             dreamed = mind.dream(latent[:, :4], action[:, :3])
-            lived = lived_of(mind, mind.policy, latent, action, torch.zeros(3).long(), torch.full((3,), 4))
+            lived = lived_of(
+                mind, mind.policy, mind.value, latent, action, torch.zeros(3).long(), torch.full((3,), 4)
+            )
         cost = lived.cost.clone()
         cost[0, when:] += more  # of frame 5 on, or already of frame 4, which the policy's last action led to
         torch.manual_seed(2)
@@ -82,7 +84,7 @@ def test_the_outlook_is_the_cost_where_there_is_one():
     mind, plain = foreseeing(), tiny_mind()
     latent, action = windows(mind)
     start, let_go = torch.zeros(2, dtype=torch.int64), torch.full((2,), 99)
-    lived = lived_of(mind, mind.policy, latent, action, start, let_go)
+    lived = lived_of(mind, mind.policy, mind.value, latent, action, start, let_go)
     assert mind.outlook is not None and plain.outlook is None
     assert torch.allclose(lived.cost, mind.outlook(latent[:, 1:], lived.hidden[:, 1:]))
     dreamed = mind.dream(latent[:, :4], action[:, :3])

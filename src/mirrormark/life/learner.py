@@ -117,6 +117,7 @@ class Learner(TrainStep):
         self.refused.zero_()
         self.longest_row.zero_()
         self.acted.load_state_dict(self.mind.policy.state_dict())
+        self.judged.load_state_dict(self.mind.value.state_dict())
         self.mind.train()
         self._take_steps(memory, lap)
         self.mind.eval()

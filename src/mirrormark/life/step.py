@@ -56,6 +56,8 @@ class TrainStep:
         self._do = Computations(self.compiles)
         self.acted = copy.deepcopy(mind.policy).requires_grad_(False)
         """The policy that moved the body lately."""
+        self.judged = copy.deepcopy(mind.value).requires_grad_(False)
+        """What was expected of it then."""
         self._beside = Beside(self.device)
         half = torch.bfloat16 if self._half else torch.float32
         self._dreamer = Dreamer(mind.dynamics, mind.policy, half) if self.compiles else None
@@ -214,7 +216,8 @@ class TrainStep:
         draw = memory.newest_sequences(self.config.lived, past + 1, early)
         latent = self._latent_of(draw.observation)
         with torch.no_grad(), self._autocast():
-            return self._do.lived(self.mind, self.acted, latent, draw.action, draw.start, draw.let_go)
+            then = self.acted, self.judged
+            return self._do.lived(self.mind, *then, latent, draw.action, draw.start, draw.let_go)
 
     def _foretold(self, draw: Draw, code: Code | None) -> Foretold | None:
         """What the outlook learns from: the world model's own sequences."""

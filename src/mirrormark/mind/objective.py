@@ -18,7 +18,7 @@ from mirrormark.mind.codec_categorical import CategoricalCodec
 from mirrormark.mind.dream import Dream
 from mirrormark.mind.mind import Mind
 from mirrormark.mind.numerics import lambda_return
-from mirrormark.mind.policy import Policy
+from mirrormark.mind.policy import Policy, Value
 from mirrormark.mind.senses import Observation
 
 
@@ -37,15 +37,17 @@ class Lived(NamedTuple):
     cost: Tensor  # (B, T-1): of what each action led to
     action: Tensor  # (B, T-1, A)
     log_prob: Tensor  # (B, T-1): of that action, when it was done
+    value: Tensor  # (B, T): what was expected then
     weight: Tensor  # (B, T-1), 1 on average; 0 where the policy did not act, or knew more of the past
     goes_on: Tensor  # (B, T-1): 1 where the policy acts in the next frame, too, 0 where not
 
 
 def lived_of(
-    mind: Mind, acted: Policy, latent: Tensor, action: Tensor, start: Tensor, let_go: Tensor
+    mind: Mind, acted: Policy, judged: Value, latent: Tensor, action: Tensor, start: Tensor, let_go: Tensor
 ) -> Lived:
     """Windows of real life, latent (B, T, K) and action (B, T, A), from frame `start` (B,) of their episodes
-    on, under the policy that acted then, until it let go at frame `let_go` (B,); call it without gradient."""
+    on, under policy and value as they were then, until the policy let go at frame `let_go` (B,); call it
+    without gradient."""
     hidden = _hidden(mind, latent, action)
     action, cost = action[:, :-1], mind.cost(latent[:, 1:], hidden[:, 1:])
     log_prob = torch.zeros_like(cost)
@@ -54,7 +56,8 @@ def lived_of(
     frame = start[:, None] + torch.arange(action.shape[1], device=latent.device)
     counts = (_whole_past(mind, frame, start) & (frame < let_go[:, None])).float()
     goes_on = (frame + 1 < let_go[:, None]).float()
-    return Lived(latent, hidden, cost, action, log_prob, counts / counts.mean().clamp_min(1e-6), goes_on)
+    value, weight = judged(latent, hidden), counts / counts.mean().clamp_min(1e-6)
+    return Lived(latent, hidden, cost, action, log_prob, value, weight, goes_on)
 
 
 def _hidden(mind: Mind, latent: Tensor, action: Tensor) -> Tensor:
@@ -237,14 +240,19 @@ def _lived_objectives(mind: Mind, lived: Lived, centre: Tensor | float) -> tuple
     """E11 on what really happened: (policy objective, value objective)."""
     c, w, read = mind.config.imagination, mind.config.losses, mind.dynamics.reading(lived.latent)
     trust = c.lambda_ * lived.goes_on  # what everyday movement leads to is not the policy's doing
-    critic, value, returns = _critic(mind, read, lived.hidden, lived.cost - centre, trust, lived.weight)
-    value_objective = Objective(critic, {"value_loss_lived": critic.detach()})
+    critic, _, _ = _critic(mind, read, lived.hidden, lived.cost - centre, trust, lived.weight)
+    with torch.no_grad():
+        # By the value as it was: what it has learned since of these very episodes is no longer a surprise.
+        returns = lambda_return(lived.cost - centre, lived.value, c.discount, trust)
+        excess = returns - lived.value[:, :-1]
+        excess = excess - (lived.weight * excess).mean()
+        spread = _spread(excess, lived.weight)
+        explains = 1 - (spread / _spread(returns, lived.weight).clamp_min(1e-6)).square()
+        excess = excess / spread.clamp_min(1.0)
+    value_metrics = {"value_loss_lived": critic.detach(), "value_explains": explains}
+    value_objective = Objective(critic, value_metrics)
     if not w.policy_lived:
         return Objective(critic.new_zeros(()), {}), value_objective
-    with torch.no_grad():
-        excess = returns - value[:, :-1]
-        excess = excess - (lived.weight * excess).mean()
-        excess = excess / (lived.weight * excess.square()).mean().sqrt().clamp_min(1.0)
     acted = mind.policy(read[:, :-1], lived.hidden[:, :-1])
     log_prob = acted.log_prob_of(lived.action)
     loss = L.lived_policy_loss(log_prob, lived.log_prob, excess, w.policy_clip) - c.entropy * acted.entropy()
@@ -256,6 +264,11 @@ def _lived_objectives(mind: Mind, lived: Lived, centre: Tensor | float) -> tuple
         "clipped": (lived.weight * (learned > w.policy_clip)).mean(),
     }
     return Objective(policy, metrics), value_objective
+
+
+def _spread(x: Tensor, weight: Tensor) -> Tensor:
+    """Standard deviation; weight: 1 on average."""
+    return (weight * (x - (weight * x).mean()).square()).mean().sqrt()
 
 
 def _critic(
