@@ -180,8 +180,8 @@ def test_noise_lasts_as_long_as_asked_and_is_as_strong(persistence):
 def test_a_replayed_rollout_is_the_eager_one(preset):
     """Seeing and acting from graphs, over two laps between which the mind has learned."""
     told = []
-    for capture in (True, False):
-        learner = replace(preset.life.learner, capture=capture, compile=False)
+    for replays in (True, False):
+        learner = replace(preset.life.learner, replays=replays, compile=False)
         life = Life(preset.world, preset.mind, replace(preset.life, learner=learner), 0, "cuda")
         laps = [life.gather(lap(0))]
         with torch.no_grad():

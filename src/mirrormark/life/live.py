@@ -116,7 +116,7 @@ class Life:
         some = self.worlds(config.schedule.episodes_per_lap)
         self.mind = build_mind(mind, some).to(self.device)
         self.learner = Learner(self.mind, config.learner, config.tokens)
-        self._sight, self._actors = Sight(self.mind, self.learner.captures), dict[int, Actor]()
+        self._sight, self._actors = Sight(self.mind, self.learner.replays), dict[int, Actor]()
         frame = {name: _stored(sense) for name, sense in self.mind.codec.senses.items()}
         small = torch.uint8 if self.mind.spec.widest <= 256 else torch.int16
         kept = {"latent": ((self.mind.spec.K,), small)} if config.tokens else frame
@@ -174,7 +174,7 @@ class Life:
         if not n:
             return None
         if n not in self._actors:
-            self._actors[n] = Actor(self.mind, n, replays=self.learner.captures)
+            self._actors[n] = Actor(self.mind, n, replays=self.learner.replays)
         self._actors[n].begin(seed)
         return self._actors[n]
 

@@ -72,6 +72,11 @@ class TrainStep:
         return self.device.type == "cuda" and self.config.capture
 
     @property
+    def replays(self) -> bool:
+        """Whether new episodes are seen and acted from CUDA graphs."""
+        return self.device.type == "cuda" and self.config.replays
+
+    @property
     def overlaps(self) -> bool:
         """Whether parts of it run side by side."""
         return self.captures and self.config.overlap is not False
