@@ -13,7 +13,7 @@ from mirrormark.life.run import from_json, to_json
 from mirrormark.presets import PRESETS, Preset, preset
 
 DOC = (Path(__file__).parents[2] / "docs" / "paper.md").read_text()
-PARTS = ("world", "self_prior", "policy", "value")
+PARTS = ("world", "self_prior", "policy", "value", "outlook")
 NO_CODEC_PHASE = re.compile(r"life\.(schedule\.codec_(?!laps)|learner\.codec|pool_episodes)")
 SENSES_ONLY = re.compile(
     r"mind\.codec\.(levels|tokens_per_cell|scene_tokens|bins|encoder_sees|silence|widest|posture_width)"
@@ -42,7 +42,7 @@ def value(cell: str) -> object:
 
 
 def test_world_and_life_of_paper_are_the_documents_table():
-    """Schedule, memory, learner with betas and ZClip; `*` stands for the four parts that learn."""
+    """Schedule, memory, learner with betas and ZClip; `*` stands for the parts that learn."""
     documented = {}
     for row in cells("preset `paper`, field"):
         for name in {row[0].strip("`").replace("*", part) for part in PARTS}:

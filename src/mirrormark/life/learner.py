@@ -38,7 +38,9 @@ class LearnerConfig:
     policy: DescentConfig = field(default_factory=lambda: DescentConfig(optimiser="adam"))
     """The policy."""
     value: DescentConfig = field(default_factory=lambda: DescentConfig(optimiser="adam"))
-    """The value, and the outlook where there is one."""
+    """The value."""
+    outlook: DescentConfig = field(default_factory=lambda: DescentConfig(optimiser="adam"))
+    """The outlook, where there is one (ours)."""
     codec: DescentConfig = field(
         default_factory=lambda: DescentConfig(1.5e-3, 5e-5, betas=(0.9, 0.99), norm_cap=1e9)
     )

@@ -45,7 +45,7 @@ class TrainStep:
             "value": Descent(mind.value.parameters(), config.value, self.compiles),
         }
         if mind.outlook is not None:
-            self.descents["outlook"] = Descent(mind.outlook.parameters(), config.value, self.compiles)
+            self.descents["outlook"] = Descent(mind.outlook.parameters(), config.outlook, self.compiles)
         if tokens and any(True for _ in mind.codec.parameters()):
             self.descents["codec"] = Descent(mind.codec.parameters(), config.codec, self.compiles)
         self.refused = torch.zeros((), device=self.device)
