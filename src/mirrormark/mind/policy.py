@@ -31,7 +31,7 @@ class PolicyConfig:
     """Largest standard deviation before tanh (not given)."""
     persistence: float = 0.0
     """Of an acting body's noise, how much lasts until the next control step (ours; swift: .95). 0: every step
-    has its own, which heavy arms average out; so have dreams."""
+    has its own, which hardly moves an arm; so have dreams."""
     recalls: bool = False
     """Policy and value also see what the sequence model recalls of the cells (ours; swift: on): a mark behind
     the arm that reaches for it is still where it was. Needs dynamics.recalls."""
