@@ -2,6 +2,7 @@
 
     python experiments/ship.py SNAPSHOT BODY          the mind, without its codec if that is the shipped one
     python experiments/ship.py SNAPSHOT BODY --codec  only its codec
+    python experiments/ship.py SNAPSHOT BODY --to X   the same into the folder X, to be sent or examined
 
 Weights in bf16, without optimisers, value and slow copies; every file is checked by its SHA-256 when loaded.
 """
@@ -9,6 +10,8 @@ Weights in bf16, without optimisers, value and slow copies; every file is checke
 import argparse
 import shutil
 from pathlib import Path
+
+from torch import Tensor
 
 from mirrormark.life.setup import WorldSetup
 from mirrormark.life.weights import CODEC, SHIPPED, find, read, save_weights, shipped
@@ -21,6 +24,7 @@ def main() -> None:
     ask.add_argument("snapshot", type=Path)
     ask.add_argument("body")
     ask.add_argument("--codec", action="store_true")
+    ask.add_argument("--to", type=Path, default=SHIPPED)
     got = ask.parse_args()
     about, weights = read(find(got.snapshot))
     codec = {name: weight for name, weight in weights.items() if name.startswith(CODEC)}
@@ -28,14 +32,18 @@ def main() -> None:
     name, kept = got.body, weights
     if got.codec:
         name, kept = f"{got.body}-codec", codec
-    elif there is not None and all(weight.equal(read(there)[1][name]) for name, weight in codec.items()):
+    elif there is not None and _same(codec, read(there)[1]):
         about["codec"] = there.name
         kept = {name: weight for name, weight in weights.items() if name not in codec}
     about["world"]["threads"] = WorldSetup().threads  # of the machine on which it grew up
-    shutil.rmtree(SHIPPED / name, ignore_errors=True)
-    place = save_weights(SHIPPED, name, kept, about)
+    shutil.rmtree(got.to / name, ignore_errors=True)
+    place = save_weights(got.to, name, kept, about)
     size = sum(file.stat().st_size for file in place.iterdir())
     print(f"{place}: {size / 1e6:.1f} MB" + ("" if size <= MOST_BYTES else ", more than may be shipped"))
+
+
+def _same(codec: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return all(name in other and weight.equal(other[name]) for name, weight in codec.items())
 
 
 main()
