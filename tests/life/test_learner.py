@@ -59,6 +59,17 @@ def test_a_stage_changes_its_own_parts_only(stages, parts):
     assert changed(before, weights(life)) == parts
 
 
+def test_the_rate_term_grows_along_its_ramp():
+    preset = symbolic()
+    mind = replace(preset.mind, losses=replace(preset.mind.losses, quiet_ramp=0.5))
+    life = lived(replace(preset, mind=mind))
+    shares = []
+    for progress in (0.0, 0.25, 0.5, 0.75):
+        life.learner.learn(life.memory, lap(("world",), 1)._replace(progress=progress))
+        shares.append(float(life.mind.quiet_share))
+    assert shares == [0.0, 0.5, 1.0, 1.0]
+
+
 def test_joint_learning_changes_the_codec():
     life = lived(joint())
     before = weights(life)

@@ -192,27 +192,56 @@ def test_a_scene_token_tells_rooms_apart_and_leaves_the_cells_silent():
     assert (vision[:, 1:] == codec.silent_token).float().mean() > 0.95
 
 
-def test_quiet_tokens_fall_silent_and_speak_where_posture_does_not_tell():
-    """Frames are painted by the angle alone, but for a rare patch: tokens keep still and tell the patch."""
-    torch.manual_seed(0)
-    senses = {"vision": SenseSpec("image", 16), "proprioception": SenseSpec("vector", 1)}
-    config = CodecConfig(kind="senses", levels=(5,), tokens_per_cell=1, channels=8, posture_width=32, bins=8)
-    mind = tiny_mind("senses", senses, codec=config, losses=LossConfig(quiet=0.2))
-    codec = mind.codec
-    assert isinstance(codec, SensesCodec)
+def rarely_patched() -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """Frames painted by the angle alone, the same with a patch in cell (1, 2) of the 4×4 grid, and a mixture
+    with the patch in a quarter of them."""
     angle = torch.rand(512, 1) * 2 - 1
     shade = (0.5 + 0.3 * angle)[:, None, None].expand(-1, 16, 16, 3)
     plain = {"vision": shade.clone(), "proprioception": angle}
     patched = {"vision": shade.clone(), "proprioception": angle}
     patched["vision"][:, 4:8, 8:12] = 1.0
-    data = {k: torch.cat((plain[k][:384], patched[k][384:])) for k in plain}
+    return plain, patched, {k: torch.cat((plain[k][:384], patched[k][384:])) for k in plain}
+
+
+PATCHED_CELL = 6
+
+
+def quiet_mind(losses: LossConfig):
+    senses = {"vision": SenseSpec("image", 16), "proprioception": SenseSpec("vector", 1)}
+    config = CodecConfig(kind="senses", levels=(5,), tokens_per_cell=1, channels=8, posture_width=32, bins=8)
+    mind = tiny_mind("senses", senses, codec=config, losses=losses)
+    assert isinstance(mind.codec, SensesCodec)
+    return mind, mind.codec
+
+
+def test_quiet_tokens_fall_silent_and_speak_where_posture_does_not_tell():
+    torch.manual_seed(0)
+    mind, codec = quiet_mind(LossConfig(quiet=0.2))
+    plain, patched, data = rarely_patched()
     learn(mind, data, 150)
     vision = codec.tokens["vision"]
     silent = codec.encode(plain).latent[:, vision] == codec.silent_token
     assert silent.float().mean() > 0.95
     told = codec.encode(patched).latent[:, vision] != codec.encode(plain).latent[:, vision]
     assert told.float().sum(-1).mean() >= 0.9
-    assert told[:, 6].float().mean() > 0.9, "the patch lies in cell (1, 2) of the 4×4 grid"
+    assert told[:, PATCHED_CELL].float().mean() > 0.9
+
+
+@pytest.mark.parametrize("ramp", [0.0, 0.5])
+def test_a_cell_that_falls_silent_too_soon_never_wakes(ramp):
+    """A rate term that is strong from the first step silences the cell before its token means anything; one
+    that grows leaves it its voice, and silences the others all the same."""
+    torch.manual_seed(0)
+    mind, codec = quiet_mind(LossConfig(quiet=2.0, quiet_ramp=ramp))
+    plain, patched, data = rarely_patched()
+    for tenth in range(10):
+        mind.let_quiet_grow(tenth / 10)
+        learn(mind, data, 20)
+    vision = codec.tokens["vision"]
+    silent = codec.encode(plain).latent[:, vision] == codec.silent_token
+    told = codec.encode(patched).latent[:, vision][:, PATCHED_CELL] != codec.silent_token
+    assert silent.float().mean() > 0.95
+    assert told.float().mean() > 0.7 if ramp else not told.any()
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,7 @@ class Learner(TrainStep):
         """The lap's train steps; gives the mean of every metric. One host synchronisation, at the end."""
         for descent in self.descents.values():
             descent.set_progress(lap.progress)
+        self.mind.let_quiet_grow(lap.progress)
         for total in self._sums.values():
             total.zero_()
         self.refused.zero_()

@@ -32,6 +32,10 @@ class LossConfig:
     """Weight of the squared error of vector senses against images (not given)."""
     quiet: float = 0.0
     """Weight of the rate term that keeps FSQ tokens at their centre level (ours; 0 in the paper's codec)."""
+    quiet_ramp: float = 0.0
+    """Share of the codec's phase over which that weight grows from 0 (ours; 0: full at once). A cell that
+    falls silent before its tokens mean anything to the decoder stays so (notebook: cells that never
+    woke)."""
     self_prior_ema: float = 1.0
     """Weight of KL(EMA || online) in the self-prior's loss (paper, E10)."""
     value_ema: float = 1.0
@@ -47,7 +51,7 @@ class LossConfig:
     was done (ours; Schulman et al. 2017, PPO's ε)."""
 
     def __post_init__(self) -> None:
-        for name in ("value_lived", "policy_lived"):
+        for name in ("quiet_ramp", "value_lived", "policy_lived"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"losses.{name} is {getattr(self, name)}: a share is a number from 0 to 1.")
         if self.policy_clip <= 0:
@@ -59,7 +63,7 @@ def reconstruction_loss(prediction: Tensor, target: Tensor, axes: int) -> Tensor
     return (prediction.float() - target.float()).square().flatten(-axes).sum(-1).mean()
 
 
-def weighted_sum(losses: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:
+def weighted_sum(losses: Mapping[str, Tensor], weights: Mapping[str, float | Tensor]) -> Tensor:
     """E8: the sum that is descended. A loss without a weight, or a weight without a loss, is an error."""
     if set(losses) != set(weights):
         raise ValueError(f"losses {sorted(losses)} and weights {sorted(weights)} must have the same names")

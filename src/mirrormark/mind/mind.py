@@ -167,6 +167,14 @@ class Mind(nn.Module):
         self.return_range = PercentileRange(i.range_low, i.range_high, i.range_decay)
         self.register_buffer("precision", self._precision(), persistent=False)
         self.precision: Tensor
+        # On the device, for a captured train step to read: how much of losses.quiet counts by now.
+        self.register_buffer("quiet_share", torch.ones(()), persistent=False)
+        self.quiet_share: Tensor
+
+    def let_quiet_grow(self, progress: float) -> None:
+        """Move along `losses.quiet_ramp`, 0..1 of the phase in which the codec learns."""
+        ramp = self.config.losses.quiet_ramp
+        self.quiet_share.fill_(min(progress / ramp, 1.0) if ramp else 1.0)
 
     def _precision(self) -> Tensor:
         """Weight of each token in G, (K,)."""

@@ -112,9 +112,11 @@ def codec_objective(mind: Mind, observation: Observation, code: Code | None = No
     code = codec.encode(observation) if code is None else code
     terms = _reconstruction(mind, code, observation) if codec.learned else {}
     senses = {name: codec.senses[name.removeprefix("auxiliary_")] for name in terms}
-    scales = {n: weights.vector_weight if sense.kind == "vector" else 1.0 for n, sense in senses.items()}
+    scales: dict[str, float | Tensor] = {
+        name: weights.vector_weight if sense.kind == "vector" else 1.0 for name, sense in senses.items()
+    }
     if code.activation is not None:
-        terms["quiet"], scales["quiet"] = L.quiet_loss(code.activation), weights.quiet
+        terms["quiet"], scales["quiet"] = L.quiet_loss(code.activation), weights.quiet * mind.quiet_share
     if not terms:
         return Objective(code.straight_through.new_zeros(()), {}), code
     return Objective(L.weighted_sum(terms, scales), {n: t.detach() for n, t in terms.items()}), code
