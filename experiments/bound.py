@@ -12,8 +12,9 @@ the mark is seen and, with --cost mark, whether it is on: no mind ever learns fr
                 network learns it from episodes in which everyday movement takes over (mind/outlook.py)
 
 One line a lap: share of marks removed and of yoked sites touched in marked episodes that the policy moved to
-their end, by surface, how often a mark that is on is not seen, mean cost, share of clipped actions, and what
-the outlook explains (R²) and says of marks seen, hidden and off.
+their end, by surface, how often a mark that is on is not seen, mean cost, yoked sites touched in unmarked
+episodes, mean square torque, share of clipped actions, and what the outlook explains (R²) and says of marks
+seen, hidden and off.
 """
 
 from __future__ import annotations
@@ -65,6 +66,8 @@ class Settings:
     """The policy's standard deviation at first, before its sigmoid."""
     persistence: float = 0.0
     """Of its noise, from one control step to the next, as mind.policy.persistence."""
+    effort: float = 0.0
+    """What full torques cost in a control step, beside 1 for a mark."""
     body: str = "infant"
     seed: int = 0
 
@@ -162,14 +165,18 @@ class Agent:
             return self.outlook(lap.features[1:])[..., 0].clamp(0, 1)
         return lap.on if self.settings.cost == "mark" else lap.seen
 
+    def effort(self, lap: Lap) -> Tensor:
+        """The same, of the actions themselves."""
+        return self.settings.effort * lap.raw.tanh().square().mean(-1)
+
     def learn(self, lap: Lap, cost: Tensor) -> float:
         """PPO's epochs; gives the share of clipped actions."""
         s, acted = self.settings, torch.arange(STEPS)[:, None] < lap.let_go
         with torch.no_grad():
             value = VALUE_UNIT * self.value(lap.features)[..., 0]
-        excess, coming = torch.zeros_like(cost), torch.zeros_like(cost[0])
+        paid, excess, coming = cost + self.effort(lap), torch.zeros_like(cost), torch.zeros_like(cost[0])
         for t in reversed(range(STEPS)):
-            surprise = cost[t] - 0.5 + s.discount * value[t + 1] - value[t]
+            surprise = paid[t] - 0.5 + s.discount * value[t + 1] - value[t]
             coming = surprise + s.discount * s.lambda_ * coming * (t + 1 < lap.let_go)
             excess[t] = coming
         target, excess = ((excess + value[:-1])[acted] / VALUE_UNIT), excess[acted]
@@ -221,7 +228,7 @@ def gather(worlds: Worlds, setup: WorldSetup, agent: Agent, s: Settings, number:
         seen.append(visible)
     features = torch.from_numpy(np.stack(frames))
     held = [torch.from_numpy(np.stack(rows)).float() for rows in (on, seen)]
-    info["counts"] = marked & (let_go == STEPS)
+    info["counts"], info["bare"] = marked & (let_go == STEPS), ~marked & (let_go == STEPS)
     info["surfaces"] = np.array([surface.geom.removesuffix("_geom") for surface in worlds.scene.surfaces])
     return Lap(features, torch.stack(raws), torch.stack(log_probs), *held, torch.from_numpy(let_go), info)
 
@@ -233,9 +240,11 @@ def told(lap: Lap, cost: Tensor) -> str:
     on, seen = lap.on.bool(), lap.seen.bool()
     states = {"seen": on & seen, "hidden": on & ~seen, "off": ~on}
     says = ", ".join(f"{name} {cost[where].mean():.2f}" for name, where in states.items())
+    bare, torque = lap.info["yoked_touched"][lap.info["bare"]], lap.raw.tanh().square().mean()
     return (
         f"removed {removed[counts].mean():.3f} yoked {lap.info['yoked_touched'][counts].mean():.3f} "
-        f"({', '.join(by)}) hidden {(on & ~seen).sum() / on.sum():.2f} cost {cost.mean():.3f} ({says})"
+        f"({', '.join(by)}) hidden {(on & ~seen).sum() / on.sum():.2f} cost {cost.mean():.3f} ({says}) "
+        f"unmarked: {bare.mean() if len(bare) else float('nan'):.3f} torque² {torque:.2f}"
     )
 
 

@@ -50,10 +50,10 @@ def main() -> None:
         acted = [row for row in rows if "removal_rate" in row]  # not before there is a policy
         lives[label] = [row | {"minutes": row["seconds"] / 60 / int(shared or 1)} for row in acted]
     with style.styled():
-        figure, panels = style.new(9.0, 5.6, 2, 2)
+        figure, panels = style.new(9.0, 6.0, 2, 2)
         for axes, indicator in zip(panels, PANELS):
             draw(axes, lives, indicator)
-        panels[1].legend(fontsize=8, loc="upper right")
+        figure.legend(*panels[0].get_legend_handles_labels(), fontsize=8, ncols=3, loc="outside upper center")
         style.save(figure, got.out.parent, got.out.name)
     (got.out.parent / f"{got.out.name}.svg").unlink()
 

@@ -166,6 +166,7 @@ def test_a_mind_comes_back_from_its_snapshot(mind, tmp_path):
     save_snapshot(tmp_path / "snapshots", "episodes-1", mind.mind, about)
     found = subjects.load(tmp_path)
     assert found.training_seed == 5 and found.checkpoint == "episodes-1" and not found.costless
+    assert subjects.load(tmp_path).fingerprint == found.fingerprint, "else no exam of it could go on"
     part = next((tmp_path / "snapshots" / "episodes-1").glob("*.safetensors"))
     data = bytearray(part.read_bytes())
     data[-1] ^= 1

@@ -9,7 +9,7 @@ import torch
 
 from mirrormark.exam.sitting import Subject
 from mirrormark.life.setup import build_mind
-from mirrormark.life.weights import find, load_weights, shipped
+from mirrormark.life.weights import LEFT_OUT, find, load_weights, shipped
 from mirrormark.mind.mind import Mind
 from mirrormark.presets import preset as get_preset
 from mirrormark.world import bodies
@@ -55,10 +55,10 @@ def untrained(
 
 
 def fingerprint(mind: Mind) -> str:
-    """SHA-256 over the weights that act."""
+    """SHA-256 over the weights that act: the same for every loading of a snapshot."""
     digest = hashlib.sha256()
     for name, value in sorted(mind.state_dict().items()):
-        if not name.startswith(("value.", "ema.", "return_range.")):
+        if not name.startswith(LEFT_OUT):
             digest.update(name.encode())
             digest.update(value.detach().float().cpu().numpy().tobytes())
     return digest.hexdigest()

@@ -18,7 +18,7 @@ from mirrormark.world import bodies
 
 CODEC = "codec."
 """What the names of a codec's weights begin with."""
-_LEFT_OUT = ("value.", "outlook.", "ema.", "return_range.")
+LEFT_OUT = ("value.", "outlook.", "ema.", "return_range.")
 """What only learning needs: snapshots go without it."""
 SHIPPED = Path(__file__).parents[1] / "weights"
 """What comes with the package: BODY, a trained mind; BODY-codec, a trained codec in a mind that has learned
@@ -62,7 +62,7 @@ def save_snapshot(folder: Path, name: str, mind: Mind, about: dict[str, Any]) ->
 
 def save_weights(folder: Path, name: str, weights: dict[str, Tensor], about: dict[str, Any]) -> Path:
     """The same for weights by name."""
-    kept = {key: value for key, value in weights.items() if not key.startswith(_LEFT_OUT)}
+    kept = {key: value for key, value in weights.items() if not key.startswith(LEFT_OUT)}
     half = {key: value.bfloat16() if value.is_floating_point() else value for key, value in kept.items()}
     return checkpoint.save(folder, name, {"about": about, "weights": half}, keep=10**9)
 
@@ -128,7 +128,7 @@ def load_weights(path: Path | str, device: torch.device | str = "cpu") -> Loaded
     about, full = read(found)
     mind = rebuild(about)
     missing, unknown = mind.load_state_dict(full, strict=False)
-    if unknown or any(not name.startswith(_LEFT_OUT) for name in missing):
+    if unknown or any(not name.startswith(LEFT_OUT) for name in missing):
         raise CheckpointError(f"{found} does not fit the mind it describes: damaged, or of another version.")
     if missing:
         mind.ema.self_prior.load_state_dict(mind.self_prior.state_dict())
