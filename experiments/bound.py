@@ -67,7 +67,8 @@ class Settings:
     persistence: float = 0.0
     """Of its noise, from one control step to the next, as mind.policy.persistence."""
     effort: float = 0.0
-    """What full torques cost in a control step, beside 1 for a mark."""
+    """Weight of the torques' expected squares, summed over joints, beside the entropy's: a prior over actions
+    around rest."""
     body: str = "infant"
     seed: int = 0
 
@@ -165,18 +166,14 @@ class Agent:
             return self.outlook(lap.features[1:])[..., 0].clamp(0, 1)
         return lap.on if self.settings.cost == "mark" else lap.seen
 
-    def effort(self, lap: Lap) -> Tensor:
-        """The same, of the actions themselves."""
-        return self.settings.effort * lap.raw.tanh().square().mean(-1)
-
     def learn(self, lap: Lap, cost: Tensor) -> float:
         """PPO's epochs; gives the share of clipped actions."""
         s, acted = self.settings, torch.arange(STEPS)[:, None] < lap.let_go
         with torch.no_grad():
             value = VALUE_UNIT * self.value(lap.features)[..., 0]
-        paid, excess, coming = cost + self.effort(lap), torch.zeros_like(cost), torch.zeros_like(cost[0])
+        excess, coming = torch.zeros_like(cost), torch.zeros_like(cost[0])
         for t in reversed(range(STEPS)):
-            surprise = paid[t] - 0.5 + s.discount * value[t + 1] - value[t]
+            surprise = cost[t] - 0.5 + s.discount * value[t + 1] - value[t]
             coming = surprise + s.discount * s.lambda_ * coming * (t + 1 < lap.let_go)
             excess[t] = coming
         target, excess = ((excess + value[:-1])[acted] / VALUE_UNIT), excess[acted]
@@ -189,7 +186,9 @@ class Agent:
                 ratio = (choice.log_prob(raw[some]) - before[some]).clamp(-10, 1.1).exp()
                 bounded = ratio.clamp(1 - s.clip, 1 + s.clip)
                 worse = torch.maximum(ratio * excess[some], bounded * excess[some])
+                torque = (choice.mean + choice.std * torch.randn_like(choice.mean)).tanh()
                 loss = worse.mean() - s.entropy * choice.entropy().mean()
+                loss = loss + s.effort * torque.square().sum(-1).mean()
                 loss = loss + (self.value(features[some])[:, 0] - target[some]).square().mean()
                 self.descent.zero_grad()
                 loss.backward()

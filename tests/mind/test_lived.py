@@ -1,12 +1,9 @@
 """Value and policy learn from real life beside dreams: the same states, other consequences."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from tiny_minds import ACTIONS, CELLS, random_latent, tiny_mind
 
-from mirrormark.life.objectives import costs_of
 from mirrormark.mind import losses as L
 from mirrormark.mind.dream import recall
 from mirrormark.mind.losses import LossConfig
@@ -40,23 +37,6 @@ def test_a_real_window_is_seen_as_a_dream_from_the_same_past_would_be():
     assert not lived.hidden[:, 0].any()  # as the Actor's, before its first frame
     assert torch.allclose(lived.cost, mind.expected_free_energy(latent[:, 1:]), atol=1e-4)
     assert lived.hidden.shape[:2] == lived.latent.shape[:2] == (3, lived.cost.shape[1] + 1)
-
-
-@torch.no_grad()
-def test_effort_is_part_of_the_cost_in_life_and_in_dreams():
-    plain = tiny_mind()
-    mind = tiny_mind(imagination=replace(plain.config.imagination, effort=3.0))
-    mind.load_state_dict(plain.state_dict())
-    latent, action = real_window(mind)
-    lived, free = lived_by(mind, latent, action), lived_by(plain, latent, action)
-    assert torch.allclose(lived.cost - free.cost, 3.0 * action[:, :-1].square().mean(-1), atol=1e-4)
-    dreamed = mind.dream(latent[:, :4], action[:, :3])
-    paid = 3.0 * dreamed.action.tanh().square().mean()
-    told = [behaviour_objective(m, dreamed)[0].metrics["cost_dreamed"] for m in (mind, plain)]
-    assert torch.allclose(told[0] - told[1], paid, atol=1e-3) and paid > 0
-    assert torch.allclose(costs_of(mind, dreamed).mean(), told[0], atol=1e-3)
-    with pytest.raises(ValueError, match=r"imagination\.effort"):
-        ImaginationConfig(effort=-1.0)
 
 
 def test_frames_without_their_whole_past_count_only_where_the_body_had_no_more():

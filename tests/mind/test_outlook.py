@@ -92,9 +92,7 @@ def test_the_outlook_is_the_cost_where_there_is_one():
     torch.manual_seed(0)
     found = behaviour_objective(mind, dreamed)
     assert torch.allclose(given[0].metrics["cost_dreamed"], found[0].metrics["cost_dreamed"])
-    assert torch.allclose(
-        plain.cost(latent, lived.hidden, action), plain.expected_free_energy(latent)
-    )  # the paper's
+    assert torch.allclose(plain.cost(latent, lived.hidden), plain.expected_free_energy(latent))  # the paper's
 
 
 def test_it_learns_what_lasts_and_touches_nothing_else():

@@ -81,7 +81,8 @@ class LearnerConfig:
     capture: bool = True
     """Capture the train step in a CUDA graph (on a GPU)."""
     replays: bool = False
-    """See and act from CUDA graphs while gathering, too (ours; on a GPU; off until it has run on one)."""
+    """See and act from CUDA graphs while gathering, too (ours; on a GPU; no faster where lives share it:
+    notebook, run 19)."""
     compile: bool | None = None
     """Compile the train step with torch.compile; None: where it is captured on a GPU (ours)."""
     overlap: bool | None = None

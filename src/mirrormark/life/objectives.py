@@ -31,7 +31,7 @@ def cost_of(mind: Mind, latent: Tensor) -> Tensor:
 
 def costs_of(mind: Mind, dreamed: Dream) -> Tensor:
     """The cost of what each dreamed action leads to, (B, H)."""
-    return mind.cost(dreamed.latent[:, 1:], dreamed.hidden[:, 1:], dreamed.action.tanh())
+    return mind.cost(dreamed.latent[:, 1:], dreamed.hidden[:, 1:])
 
 
 def token_objective(mind: Mind, latent: Tensor, action: Tensor) -> tuple[Objective, Tensor]:

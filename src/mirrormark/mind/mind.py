@@ -53,9 +53,6 @@ class ImaginationConfig:
     posture_precision: float = 1.0
     """Weight in G of what the joint angles' tokens surprise by, beside 1 for all that follow them (paper: 1;
     ours below: sensory attenuation, after Brown et al. 2013, for codecs whose tokens are not mixed)."""
-    effort: float = 0.0
-    """What full torques of all joints cost in a control step, in nats, beside G (ours; 0 = off, as in the
-    paper): a prior over actions around rest. Where nothing strange is seen, nothing else asks for rest."""
     range_of: Literal["returns", "excess"] = "returns"
     """S is the range of the returns (paper), or of what they exceed the value by (ours; swift): states that
     differ for good, as marked and unmarked ones, then do not shrink what an action adds."""
@@ -71,8 +68,6 @@ class ImaginationConfig:
             raise ValueError("imagination.horizon and imagination.context must be at least 1 control step.")
         if not (0 < self.discount <= 1 and 0 <= self.lambda_ <= 1):
             raise ValueError("imagination.discount must lie in (0, 1] and imagination.lambda_ in [0, 1].")
-        if self.effort < 0:
-            raise ValueError(f"imagination.effort is {self.effort}: it is a cost in nats, 0 or more.")
         if self.posture_precision < 0:
             raise ValueError("imagination.posture_precision must not be negative: 1 weighs all tokens alike.")
         if not 0 <= self.range_low < self.range_high <= 1:
@@ -221,12 +216,9 @@ class Mind(nn.Module):
         """G of each latent (..., K) -> (...), in nats (E7), tokens weighed by their precision."""
         return expected_free_energy((self.self_prior.per_token_log_prob(latent) * self.precision).sum(-1))
 
-    def cost(self, latent: Tensor, hidden: Tensor, action: Tensor) -> Tensor:
-        """What the policy lowers, of states (..., K) and (..., D) and the actions (..., A) in [-1, 1] that
-        led there: G, or the outlook on it, and the effort."""
-        state = self.expected_free_energy(latent) if self.outlook is None else self.outlook(latent, hidden)
-        effort = self.config.imagination.effort
-        return state + effort * action.float().square().mean(-1) if effort else state
+    def cost(self, latent: Tensor, hidden: Tensor) -> Tensor:
+        """What the policy lowers, of states (..., K) and (..., D): their G, or the outlook on it."""
+        return self.expected_free_energy(latent) if self.outlook is None else self.outlook(latent, hidden)
 
     @torch.no_grad()
     def act(

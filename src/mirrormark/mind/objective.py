@@ -49,8 +49,7 @@ def lived_of(
     on, under policy and value as they were then, until the policy let go at frame `let_go` (B,); call it
     without gradient."""
     hidden = _hidden(mind, latent, action)
-    action = action[:, :-1]
-    cost = mind.cost(latent[:, 1:], hidden[:, 1:], action)
+    action, cost = action[:, :-1], mind.cost(latent[:, 1:], hidden[:, 1:])
     log_prob = torch.zeros_like(cost)
     if mind.config.losses.policy_lived:
         log_prob = acted(latent[:, :-1], hidden[:, :-1]).log_prob_of(action)
@@ -206,7 +205,7 @@ def behaviour_objective(
     c, w = mind.config.imagination, mind.config.losses
     with torch.no_grad():
         if cost is None:
-            cost = mind.cost(dreamed.latent[:, 1:], dreamed.hidden[:, 1:], dreamed.action.tanh())
+            cost = mind.cost(dreamed.latent[:, 1:], dreamed.hidden[:, 1:])
         centre = cost.mean() if c.centre_cost else 0.0  # D11
     read = mind.dynamics.reading(dreamed.latent)
     late = L.discounts(cost.shape[1], c.discount, cost)
