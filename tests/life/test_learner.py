@@ -271,3 +271,9 @@ def test_what_is_learned_from_life_reaches_as_far_back_as_the_body_remembers(mon
     monkeypatch.setattr(life.memory, "newest_sequences", lambda *a: asked.append(a) or draw(*a))
     life.learner.learn(life.memory, lap(("policy",), 1))
     assert asked == [(ours.life.learner.lived, 31, 31 - imagination.context)]
+
+
+@pytest.mark.parametrize("name", ["dreams", "lived", "world_updates", "self_prior_updates", "policy_updates"])
+def test_a_learner_without_batches_or_updates_is_refused(name):
+    with pytest.raises(ValueError, match=rf"learner\.{name} is 0"):
+        LearnerConfig(**{name: 0})

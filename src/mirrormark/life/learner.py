@@ -92,8 +92,9 @@ class LearnerConfig:
     """The run stops with a dump after so many steps in a row whose loss is not finite (ours)."""
 
     def __post_init__(self) -> None:
-        counts = ("world_sequences", "self_prior_frames", "dreams", "lived", "codec_frames", "world_updates")
-        for name in (*counts, "refused_in_a_row"):
+        batches = ("world_sequences", "self_prior_frames", "dreams", "lived", "codec_frames")
+        updates = ("world_updates", "self_prior_updates", "policy_updates")
+        for name in (*batches, *updates, "refused_in_a_row"):
             if getattr(self, name) < 1:
                 raise ValueError(f"learner.{name} is {getattr(self, name)}: give at least 1.")
         if self.world_frames < 2:

@@ -223,8 +223,8 @@ def _provenance(results: dict[str, Any], directory: Path) -> str:
     versions = ", ".join(f"{name} {value}" for name, value in kept.items())
     training = ", ".join(str(mind["training_seed"]) for mind in results["minds"])
     return (
-        f"<p>Training seeds: {training}. Exam seeds: {seeds}; chance: {settings['chance_runs']} runs; "
-        f"actions: {escape(settings['mode'])}.{weighed if weights else ''}</p>"
+        f"<p>Trained with seed {training}; examined in worlds {seeds}; chance: {settings['chance_runs']} "
+        f"runs; actions: {escape(settings['mode'])}.{weighed if weights else ''}</p>"
         f"<p class='small'>{escape(versions)}</p><pre>{escape(commands)}</pre>"
     )
 
