@@ -14,7 +14,7 @@ threads=$(($(nproc) / $(grep -c . "$lives")))
 if command -v nvidia-cuda-mps-control >/dev/null; then
   pgrep -x nvidia-cuda-mps >/dev/null || nvidia-cuda-mps-control -d
 fi
-while read -r name words; do
+while read -r name words || [ -n "$name" ]; do
   [ -n "$name" ] || continue
   # shellcheck disable=SC2086 -- the words are meant to be split
   setsid "${PYTHON:-python3}" -m mirrormark train $words --world.threads $((threads > 0 ? threads : 1)) \
