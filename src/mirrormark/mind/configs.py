@@ -79,6 +79,7 @@ SWIFT = MindConfig(
     value=ValueConfig(linear=True, reach=1500.0),  # centred returns have both signs
     losses=LossConfig(
         quiet=0.4,  # the rate term of point-mass tokens; .3 left 8% of them talking
+        quiet_ramp=0.5,  # at once, it silences cells for good (notebook: cells that never woke)
         value_ema=0.0,  # the pull to its slow copy holds the value back (notebook: what the value explains)
         value_lived=0.9,  # dreams do not know that a touch of ten steps takes a mark off; life does
         policy_lived=0.97,  # the policy, too, learns in dreams only until it has lived (notebook, run 17)
