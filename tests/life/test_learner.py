@@ -70,6 +70,19 @@ def test_the_rate_term_grows_along_its_ramp():
     assert shares == [0.0, 0.5, 1.0, 1.0]
 
 
+def test_a_state_holds_all_that_a_repeated_step_depends_on():
+    life, other = lived(symbolic()), born(symbolic(), seed=1)
+    with torch.no_grad():
+        for part in (life.learner.acted, life.learner.judged):
+            part.head.weight.add_(1.0)
+    life.mind.quiet_share.fill_(0.25)
+    other.learner.load_state(life.learner.state())
+    for name in ("acted", "judged"):
+        kept = getattr(other.learner, name).state_dict()
+        assert all(torch.equal(v, kept[k]) for k, v in getattr(life.learner, name).state_dict().items())
+    assert float(other.mind.quiet_share) == 0.25
+
+
 def test_joint_learning_changes_the_codec():
     life = lived(joint())
     before = weights(life)

@@ -169,6 +169,8 @@ class Learner(TrainStep):
         return {
             "mind": dict(self.mind.state_dict()),
             "acted": dict(self.acted.state_dict()),
+            "judged": dict(self.judged.state_dict()),
+            "quiet_share": self.mind.quiet_share,
             "descents": {name: descent.state() for name, descent in self.descents.items()},
             "random": torch.get_rng_state(),
             "random_cuda": torch.cuda.get_rng_state(self.device) if cuda else None,
@@ -180,6 +182,8 @@ class Learner(TrainStep):
         """Put back what `state` returned; before any graph is captured."""
         self.mind.load_state_dict(state["mind"])
         self.acted.load_state_dict(state["acted"])
+        self.judged.load_state_dict(state["judged"])
+        self.mind.quiet_share.copy_(state["quiet_share"])
         for name, descent in self.descents.items():
             descent.load_state(state["descents"][name])
         torch.set_rng_state(state["random"])
