@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from mirrormark.exam.oracle import Oracle
-from mirrormark.life.rollout import Actor, encode, gather, recipe
+from mirrormark.life.rollout import Actor, Sight, encode, gather, recipe
 from mirrormark.life.setup import build_mind, movement_of
 from mirrormark.life.weights import Loaded, load_weights
 from mirrormark.mind.mind import Mind
@@ -81,7 +81,7 @@ def familiar(loaded: Loaded, kind: str, episodes: int = 1024, steps: int = 700) 
     mind, lived = build_mind(replace(ideal, codec=bins), worlds), []
     for lap in range(4):
         plan = recipe(worlds.n, lap, 11, 0.0)
-        lived.append(gather(worlds, movement_of(setup, worlds), plan, None, mind))
+        lived.append(gather(worlds, movement_of(setup, worlds), plan, None, Sight(mind, replays=False)))
     removed = torch.cat([~part.mark[part.marked][:, -1] for part in lived])
     latent = torch.cat([part.observation["latent"][~part.marked] for part in lived]).flatten(0, 1).long()
     adam = torch.optim.Adam(mind.self_prior.parameters(), 2e-3)
