@@ -66,6 +66,8 @@ class Settings:
     """The policy's standard deviation at first, before its sigmoid."""
     persistence: float = 0.0
     """Of its noise, from one control step to the next, as mind.policy.persistence."""
+    last_persistence: float | None = None
+    """What it comes to in the last lap, in equal steps; None: it stays."""
     effort: float = 0.0
     """Weight of the torques' expected squares, summed over joints, beside the entropy's: a prior over actions
     around rest."""
@@ -212,24 +214,28 @@ def gather(worlds: Worlds, setup: WorldSetup, agent: Agent, s: Settings, number:
     everyday.begin(seeds)
     row, _ = past.features(observation)
     frames, raws, log_probs, on, seen = [row], [], [], [], []
-    noise = torch.randn(n, worlds.actions)
+    noise, lasts = torch.randn(n, worlds.actions), s.persistence
+    if s.last_persistence is not None:
+        lasts += (s.last_persistence - s.persistence) * number / max(s.laps - 1, 1)
     for t in range(STEPS):
         choice = agent.choice(torch.from_numpy(frames[-1]))
         raw = choice.mean + choice.std * noise
-        noise = s.persistence * noise + (1 - s.persistence**2) ** 0.5 * torch.randn_like(noise)
+        noise = lasts * noise + (1 - lasts**2) ** 0.5 * torch.randn_like(noise)
         action = np.where((t < let_go)[:, None], raw.tanh().numpy(), everyday.act(observation))
         observation, _, _, _, info = worlds.step(action.astype(np.float32))
         past.action = action
         row, visible = past.features(observation)
-        for kept, new in ((raws, raw), (log_probs, choice.log_prob(raw)), (frames, row)):
-            kept.append(new)
+        raws.append(raw)
+        log_probs.append(choice.log_prob(raw))
+        frames.append(row)
         on.append(info["mark_present"].copy())
         seen.append(visible)
     features = torch.from_numpy(np.stack(frames))
-    held = [torch.from_numpy(np.stack(rows)).float() for rows in (on, seen)]
+    was_on, was_seen = (torch.from_numpy(np.stack(rows)).float() for rows in (on, seen))
     info["counts"], info["bare"] = marked & (let_go == STEPS), ~marked & (let_go == STEPS)
     info["surfaces"] = np.array([surface.geom.removesuffix("_geom") for surface in worlds.scene.surfaces])
-    return Lap(features, torch.stack(raws), torch.stack(log_probs), *held, torch.from_numpy(let_go), info)
+    acted = torch.stack(raws), torch.stack(log_probs)
+    return Lap(features, *acted, was_on, was_seen, torch.from_numpy(let_go), info)
 
 
 def told(lap: Lap, cost: Tensor) -> str:
