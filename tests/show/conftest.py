@@ -85,7 +85,7 @@ def _save_pictures(part: Path, pixels: bool) -> None:
     seen = {"sense/vision": rng.integers(0, 255, (3, 100, 64, 64, 3), np.uint8)} if pixels else {}
     np.savez(
         part / "recording.npz",
-        label=np.array(["best", "median", "failed"]),
+        label=np.array(["median", "best", "failed"]),
         exam_seed=np.array([3, 5, 9]),
         removed_s=np.array([1.2, 2.4, np.nan]),
         expected_free_energy_nats=80 + rng.normal(0, 2, (3, 100)),

@@ -142,7 +142,7 @@ def test_one_mind_is_shown_everywhere(save_exam, tmp_path):
     shutil.copytree(folder / "parts" / "seed-0@last", folder / "parts" / "aaa@last")
     np.savez(folder / "parts" / "aaa@last" / "recording.npz", label=np.array(["wrong"]))
     found = figures.stored(folder, load(folder / "results.json"), "recording.npz")
-    assert found["label"].tolist() == ["best", "median", "failed"]
+    assert found["label"].tolist() == ["median", "best", "failed"]
 
 
 def test_an_exam_without_removal_training_or_film_is_reported(save_exam, tmp_path):
@@ -156,7 +156,7 @@ def test_an_exam_without_removal_training_or_film_is_reported(save_exam, tmp_pat
 def test_few_runs_are_told_as_few(save_exam, tmp_path):
     """One removal: no spread; two recorded runs: no median; one exam point: still a dot."""
     assert _which_runs(["best", "failed"]) == "The best and a failed run"
-    assert _which_runs(["best", "median", "failed"]) == "The best, the median and a failed run"
+    assert _which_runs(["median", "best", "failed"]) == "The median, the best and a failed run"
     folder = save_exam(tmp_path / "exam", rates={"mirror": 0.3, "absent": 0.0}, seeds=(0,), runs=5)
     found = load(folder / "results.json")
     assert found["free_energy"]["pairs"] == 1 and found["free_energy"]["before_sd"] is None

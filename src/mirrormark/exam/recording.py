@@ -1,4 +1,4 @@
-"""Three runs of the exam kept whole: the best, the median and a failed one, by eye and from outside."""
+"""Three runs of the exam kept whole: the median, the best and a failed one, by eye and from outside."""
 
 # pandas ships no exact types for what indexing and grouping return.
 # pyright: reportArgumentType=false, reportReturnType=false, reportCallIssue=false, reportAttributeAccessIssue=false
@@ -28,14 +28,15 @@ def senses_of(recording: dict[str, np.ndarray], run: int) -> dict[str, np.ndarra
 
 
 def choose(episodes: pd.DataFrame, nearest_m: np.ndarray) -> dict[str, int]:
-    """Row of the soonest removal, of the median one and of the failed run whose hand came nearest."""
+    """Row of the median removal, of the soonest and of the failed run whose hand came nearest; figures of one
+    run show the first of them."""
     removed = episodes[episodes["removed"]].sort_values(["removed_s", "exam_seed"])
     failed = np.flatnonzero(~episodes["removed"].to_numpy())
     chosen: dict[str, int] = {}
-    if len(removed):
-        chosen["best"] = int(removed.index[0])
     if len(removed) > 1:
         chosen["median"] = int(removed.index[len(removed) // 2])
+    if len(removed):
+        chosen["best"] = int(removed.index[0])
     if len(failed):
         chosen["failed"] = int(failed[np.argmin(nearest_m[failed])])
     return chosen

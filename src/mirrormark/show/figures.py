@@ -91,7 +91,7 @@ def _captions(results: dict[str, Any], training: Any) -> list[Caption]:
         who += f"; {results['label']}"
     n = f"n={plural(exam['n'], 'run')}, {plural(seeds, 'training seed')}; {who}"
     shown = results["shown"]["run"]
-    one = f"One run of {shown}; {who}"
+    one = f"One run of {shown}, the median of its removals (where it has two or more); {who}"
     probes = results["probes"] or {}
     frames = f"n={probes.get('frames', 0)} paired everyday frames of {shown}; {who}"
     points = f"{plural(len(training), 'exam point')}, n={plural(_runs(training), 'run')} each; {who}"

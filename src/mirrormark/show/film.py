@@ -1,4 +1,4 @@
-"""The best, the median and a failed run side by side: from outside, through the eye, and the curve of G."""
+"""The median, the best and a failed run side by side: from outside, through the eye, and the curve of G."""
 
 import textwrap
 from pathlib import Path
