@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from mirrormark.life import weights
 from mirrormark.life.commands import shared_codec
 from mirrormark.life.held_out import IndicatorConfig, hold_out
 from mirrormark.life.indicators import mark_recovery
@@ -11,12 +12,14 @@ from mirrormark.life.live import Life
 from mirrormark.life.setup import WorldSetup, build_mind
 from mirrormark.life.weights import load_codec, shipped
 from mirrormark.presets import PRESETS
+from mirrormark.world import bodies
 
 
-def test_the_shipped_codec_sees_marks_and_an_untrained_one_does_not():
-    place = shipped("infant-codec")
+@pytest.mark.parametrize("body", bodies.names())
+def test_the_shipped_codec_sees_marks_and_an_untrained_one_does_not(body):
+    place = shipped(f"{body}-codec")
     assert place is not None
-    codec, world = load_codec(place), PRESETS["swift"].world
+    codec, world = load_codec(place), replace(PRESETS["swift"].world, body=body)
     pairs = hold_out(world, IndicatorConfig(everyday_episodes=12, pairs=60), "cpu").pairs
     assert len(pairs.mask) >= 40
     mind = build_mind(replace(PRESETS["smoke"].mind, codec=codec.config), world.worlds(1)).eval()
@@ -27,10 +30,11 @@ def test_the_shipped_codec_sees_marks_and_an_untrained_one_does_not():
     assert sum(file.stat().st_size for file in place.iterdir()) <= 12e6
 
 
-def test_a_body_without_a_shipped_codec_learns_its_own(capsys):
+def test_a_body_without_a_shipped_codec_learns_its_own(capsys, monkeypatch, tmp_path):
     assert shared_codec(None, "infant") is None
     codec = shared_codec("shipped", "infant")
     assert codec is not None and codec.config.kind == PRESETS["swift"].mind.codec.kind
+    monkeypatch.setattr(weights, "SHIPPED", tmp_path)
     assert shared_codec("shipped", "arm") is None
     assert "No trained codec is shipped for the arm" in capsys.readouterr().out
 
