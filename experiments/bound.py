@@ -71,6 +71,9 @@ class Settings:
     effort: float = 0.0
     """Weight of the torques' expected squares, summed over joints, beside the entropy's: a prior over actions
     around rest."""
+    calm: float = 0.0
+    """Weight in the cost of how far the joints are from where a limp body rests (mean over joints, in half
+    their ranges): what posture is worth in a life in which rests are familiar."""
     body: str = "infant"
     seed: int = 0
 
@@ -122,8 +125,8 @@ def network(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
 class Agent:
     """Policy, value and outlook."""
 
-    def __init__(self, settings: Settings, features: int, actions: int) -> None:
-        self.settings = settings
+    def __init__(self, settings: Settings, features: int, rest: Tensor) -> None:
+        self.settings, self.rest, actions = settings, rest, len(rest)
         self.policy = network(features, settings.hidden, 2 * actions)
         self.value, self.outlook = (network(features, settings.hidden, 1) for _ in range(2))
         both = [*self.policy.parameters(), *self.value.parameters()]
@@ -164,9 +167,11 @@ class Agent:
     @torch.no_grad()
     def cost(self, lap: Lap) -> Tensor:
         """Of what each action led to, (STEPS, n)."""
+        angle = lap.features[1:, :, : len(self.rest)]
+        strain = self.settings.calm * (angle - self.rest).abs().mean(-1)
         if self.settings.cost == "outlook":
-            return self.outlook(lap.features[1:])[..., 0].clamp(0, 1)
-        return lap.on if self.settings.cost == "mark" else lap.seen
+            return self.outlook(lap.features[1:])[..., 0].clamp(0, 1) + strain
+        return (lap.on if self.settings.cost == "mark" else lap.seen) + strain
 
     def learn(self, lap: Lap, cost: Tensor) -> float:
         """PPO's epochs; gives the share of clipped actions."""
@@ -238,6 +243,14 @@ def gather(worlds: Worlds, setup: WorldSetup, agent: Agent, s: Settings, number:
     return Lap(features, *acted, was_on, was_seen, torch.from_numpy(let_go), info)
 
 
+def rest_of(worlds: Worlds) -> Tensor:
+    """Where the joints of a body come to rest that does nothing, (actions,)."""
+    observation, _ = worlds.reset(seed=0)
+    for _ in range(STEPS):
+        observation, *_ = worlds.step(np.zeros((worlds.n, worlds.actions), np.float32))
+    return torch.from_numpy(observation["proprioception"]).float().mean(0)
+
+
 def told(lap: Lap, cost: Tensor) -> str:
     """A line about the lap."""
     counts, removed, surface = (lap.info[k] for k in ("counts", "mark_removed", "mark_surface"))
@@ -260,7 +273,7 @@ def main(s: Settings) -> None:
     worlds, began = setup.worlds(s.episodes), time.time()
     print(setup.ablation, flush=True)
     features, _ = Past(worlds.n, worlds.actions).features(worlds.reset(seed=0)[0])
-    agent = Agent(s, features.shape[1], worlds.actions)
+    agent = Agent(s, features.shape[1], rest_of(worlds))
     for number in range(s.laps):
         lap = gather(worlds, setup, agent, s, number)
         knows = agent.foretell(lap) if s.cost == "outlook" else ""
