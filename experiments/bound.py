@@ -74,6 +74,9 @@ class Settings:
     calm: float = 0.0
     """Weight in the cost of how far the joints are from where a limp body rests (mean over joints, in half
     their ranges): what posture is worth in a life in which rests are familiar."""
+    own_scale: bool = False
+    """Measure what an episode exceeded by its own spread, or a tenth of all episodes' if that is more: else
+    where no mark is, what there is to learn is small beside what marks bring."""
     body: str = "infant"
     seed: int = 0
 
@@ -183,7 +186,10 @@ class Agent:
             surprise = cost[t] - 0.5 + s.discount * value[t + 1] - value[t]
             coming = surprise + s.discount * s.lambda_ * coming * (t + 1 < lap.let_go)
             excess[t] = coming
-        target, excess = ((excess + value[:-1])[acted] / VALUE_UNIT), excess[acted]
+        target = (excess + value[:-1])[acted] / VALUE_UNIT
+        if s.own_scale:
+            excess = excess / excess.std(0).clamp_min(0.1 * excess.std())
+        excess = excess[acted]
         excess = (excess - excess.mean()) / (excess.std() + 1e-6)
         features, raw, before = lap.features[:-1][acted], lap.raw[acted], lap.log_prob[acted]
         clipped, episode = [], torch.arange(acted.shape[1]).expand_as(acted)[acted]

@@ -79,7 +79,7 @@ SWIFT = Preset(
     mind=MINDS["swift"],
     life=LifeConfig(
         schedule=ScheduleConfig(
-            episodes=61_440,
+            episodes=65_536,
             # A policy learns from its latest lap: many short laps, with as many worlds as a GPU's eye wants.
             episodes_per_lap=512,
             steps_per_lap=64,  # several looks at what the policy just did; gathering takes longer than that
@@ -148,8 +148,8 @@ IDEAL = Preset(
     ),
 )
 
-# Pixels on a CPU: swift with narrow nets, small batches and, for the infant, a codec that has already learned
-# to see; shows falling loss, not a reaching infant.
+# Pixels on a CPU: swift with narrow nets, small batches and a codec that has already learned to see; shows
+# falling loss, not a reaching infant.
 LAPTOP = replace(
     SWIFT,
     mind=MINDS["laptop"],

@@ -61,9 +61,10 @@ def test_what_this_version_ships_can_be_loaded(body: str):
 
 
 @pytest.mark.slow
-def test_the_shipped_infant_reaches_when_it_sees_the_mark():
+@pytest.mark.parametrize("body", bodies.names())
+def test_what_is_shipped_reaches_when_it_sees_the_mark(body: str):
     """In the same development worlds, before a mirror and before a bare wall."""
-    found, seed = subjects.load(Path("infant")), 7000
+    found, seed = subjects.load(Path(body)), 7000
     rates = {}
     for kind in ("present", "absent"):
         worlds = found.setup.worlds(32, "cpu", replace(found.setup.mirror, kind=kind))
