@@ -114,7 +114,8 @@ def test_every_part_learns_from_the_others_as_they_were_when_the_step_began(monk
             monkeypatch.setattr(descent.optimiser, "step", partial(spoil, descent.parameters))
         torch.manual_seed(1)
         told.append(life.learner.learn(life.memory, lap(steps=1)))
-    assert told[0] == told[1]
+    # Not to the bit: the first life of a process may sum in another order. What is spoiled is not a number.
+    assert told[0] == pytest.approx(told[1], rel=1e-3, abs=1e-5)
 
 
 @torch.no_grad()
