@@ -10,7 +10,7 @@ import argparse
 import ast
 import json
 import time
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, replace
 
 import torch
 
@@ -19,7 +19,7 @@ from mirrormark.life.held_out import hold_out
 from mirrormark.life.indicators import behave, indicators
 from mirrormark.life.live import Life
 from mirrormark.life.rollout import encode
-from mirrormark.presets import PRESETS
+from mirrormark.presets import PRESETS, Preset
 
 
 def put(config, path: list[str], value):
@@ -91,7 +91,7 @@ def main() -> None:
     for item in got.set:
         path, value = item.split("=", 1)
         preset = put(preset, path.split("."), literal(value))
-    assert is_dataclass(preset)
+    assert isinstance(preset, Preset)
     start = time.perf_counter()
     held = hold_out(preset.world, preset.life.indicators, got.device)
     preset, codec = borrowed(preset)
@@ -99,18 +99,7 @@ def main() -> None:
     if codec is not None:
         life.take_codec(codec)
     exam_worlds = life.worlds(preset.life.indicators.policy_episodes, examined=True)
-    looked, spent = start, {"gather": 0.0, "learn": 0.0}
-
-    def timed(name, function):
-        def call(*arguments):
-            began = time.perf_counter()
-            result = function(*arguments)
-            spent[name] += time.perf_counter() - began
-            return result
-
-        return call
-
-    life.gather, life.learner.learn = timed("gather", life.gather), timed("learn", life.learner.learn)
+    looked = start
     print(json.dumps({"ready_s": round(time.perf_counter() - start, 1), "set": got.set}), flush=True)
     for lap in life.schedule.laps():
         metrics = life.live(lap)
@@ -125,7 +114,7 @@ def main() -> None:
                 "episodes": lap.episodes_after,
                 "steps": life.learner.steps,
             }
-            found |= details(life.mind, held.pairs) | {f"{name}_s": total for name, total in spent.items()}
+            found |= details(life.mind, held.pairs)
             row |= {k: float(f"{v:.4g}") for k, v in (found | metrics).items() if v is not None}
             print(json.dumps(row), flush=True)
             looked = time.perf_counter()
