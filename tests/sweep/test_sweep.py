@@ -69,7 +69,8 @@ def what_it_lived(run: Path) -> tuple[Any, ...]:
     parts = sorted((run / "checkpoints" / newest).glob("*.safetensors"))
     assert parts
     rows = read_lines(run / "metrics.jsonl") + read_lines(run / "exams.jsonl")
-    timeless = [{k: v for k, v in row.items() if k not in ("seconds", "steps_per_s")} for row in rows]
+    clocks = ("seconds", "steps_per_s", "gather_seconds", "learn_seconds")
+    timeless = [{k: v for k, v in row.items() if k not in clocks} for row in rows]
     return newest, [part.read_bytes() for part in parts], timeless
 
 
