@@ -1,0 +1,97 @@
+"""Several lives on one GPU, which they share by MPS; a new one begins when one has ended.
+
+    python experiments/side_by_side.py FOLDER LIVES.txt --at-once 6 --until 16384
+
+LIVES.txt has a line for each life: its name, then the words of `mirrormark train`, such as
+
+    seed-0 --preset swift --seed 0 --life.codec-from shipped
+
+A life goes to its own end, or to its first exam point at or after --until episodes (its learning rates fall
+as they would have). Run folders: FOLDER/NAME; what they print: FOLDER/NAME.log. Ctrl-C or SIGTERM lets each
+finish its lap. Several of these may run at once if all their lives have names of their own.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+import tyro
+
+
+@dataclass
+class SideBySide:
+    """Which lives, how many at once, how far."""
+
+    folder: tyro.conf.Positional[Path]
+    """Where the run folders go."""
+    lives: tyro.conf.Positional[Path]
+    """A file with a line for each life: a name, then the words of `mirrormark train`."""
+    at_once: int = 6
+    """So many lives share the GPU; from four on, more only hide one another's start-up."""
+    until: int | None = None
+    """Stop each at its first exam point from here on, in episodes; None: at its own end."""
+    threads: int = field(default_factory=lambda: max(1, (os.cpu_count() or 1) // 6))
+    """Cores for the world of each."""
+
+
+def main(asked: SideBySide) -> None:
+    """Live them all."""
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    if shutil.which("nvidia-cuda-mps-control"):
+        # Refuses, harmlessly, where one is running.
+        subprocess.run(["nvidia-cuda-mps-control", "-d"], capture_output=True, check=False)
+    signal.signal(signal.SIGTERM, _as_interrupt)
+    waiting = [line for line in asked.lives.read_text().splitlines() if line.strip()]
+    going: dict[str, subprocess.Popen[bytes]] = {}
+    try:
+        while waiting or going:
+            while waiting and len(going) < asked.at_once:
+                name, *words = waiting.pop(0).split()
+                going[name] = _begin(asked, name, words)
+                print(f"{name} begins, {len(waiting)} wait", flush=True)
+            time.sleep(1)
+            for name, life in list(going.items()):
+                if life.poll() is not None:
+                    del going[name]
+                    print(f"{name} ends with {life.returncode}", flush=True)
+                elif asked.until is not None and _examined(asked.folder / name) >= asked.until:
+                    os.killpg(life.pid, signal.SIGKILL)  # all that is wanted of it is on disk
+    finally:
+        for life in going.values():
+            life.terminate()
+        for life in going.values():
+            life.wait()
+
+
+def _begin(asked: SideBySide, name: str, words: list[str]) -> "subprocess.Popen[bytes]":
+    out = asked.folder / name
+    command = [sys.executable, "-m", "mirrormark", "train", *words]
+    command += ["--world.threads", str(asked.threads), "--out", str(out)]
+    with open(f"{out}.log", "wb") as log:
+        return subprocess.Popen(
+            command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+        )
+
+
+def _examined(run: Path) -> int:
+    """Episodes at a run's newest exam point whose weights are kept, too."""
+    exams = run / "exams.jsonl"
+    if not exams.exists():
+        return 0
+    whole = [line for line in exams.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    return json.loads(whole[-1])["episodes"] if whole else 0
+
+
+def _as_interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    main(tyro.cli(SideBySide, description=__doc__))
