@@ -19,6 +19,7 @@ from mirrormark.life.pictures import picture, save_picture
 from mirrormark.life.run import Run
 from mirrormark.life.schedule import Lap
 from mirrormark.life.weights import describe, save_snapshot
+from mirrormark.mind.mind import MindConfig
 
 SHOWN = (
     "mark_recovery",
@@ -29,6 +30,8 @@ SHOWN = (
     "distance_m",
 )
 """The gates' keys, in their order; they come first in every row."""
+_NEAR_THE_END = 0.9
+"""A mean from this share of the bins' reach on says that many of what it is the mean of lie beyond."""
 
 
 class Records:
@@ -48,6 +51,7 @@ class Records:
         self._task = self._progress.add_task(preset, total=life.schedule.total_laps, facts="")
         self._progress.update(self._task, completed=life.next_lap)
         self._newest: dict[str, float | None] = {}
+        self._warned: set[str] = set()
 
     def __enter__(self) -> "Records":
         self._board = SummaryWriter(str(self.run.tensorboard), purge_step=self.life.learner.steps)
@@ -77,6 +81,10 @@ class Records:
         if lap.checkpoint:
             self.save(lap)
         self.run.note("running", lap=life.next_lap, episodes=lap.episodes_after)
+        for field, warning in out_of_reach(life.mind.config, metrics).items():
+            if field not in self._warned:
+                self._warned.add(field)
+                self.console.print(f"Warning: {warning}", highlight=False, markup=False)
         self._show(lap, row, metrics)
         self._last = time.monotonic()
 
@@ -146,6 +154,18 @@ class Records:
         ]
         shown += _told(self._newest)  # as of the last exam point
         self._progress.update(self._task, completed=lap.index + 1, description=stages, facts=", ".join(shown))
+
+
+def out_of_reach(mind: MindConfig, metrics: Mapping[str, float]) -> dict[str, str]:
+    """Fields whose bins end where what is learned lies, with a sentence each: beyond them all looks alike,
+    and nothing else would tell."""
+    ends = {"outlook.reach": ("cost_lived", mind.outlook.reach if mind.outlook.control_steps else None)}
+    ends["value.reach"] = ("value", mind.value.reach if mind.value.linear else None)
+    return {
+        field: f"mind.{field} ends at {end:g} nats, and {key} is {metrics[key]:.4g} in the mean: raise it."
+        for field, (key, end) in ends.items()
+        if end is not None and abs(metrics.get(key, 0.0)) > _NEAR_THE_END * end
+    }
 
 
 def _told(found: Mapping[str, float | None]) -> list[str]:
