@@ -11,8 +11,8 @@ from mirrormark.mind.outlook import OutlookConfig
 STEPS = 3
 
 
-def foreseeing(present=0.0, **parts):
-    ahead = OutlookConfig(control_steps=STEPS, present=present, hidden=16, bins=41, reach=40.0)
+def foreseeing(**parts):
+    ahead = OutlookConfig(control_steps=STEPS, hidden=16, bins=41, reach=40.0)
     return tiny_mind(outlook=ahead, **parts)
 
 
@@ -96,21 +96,6 @@ def test_the_outlook_is_the_cost_where_there_is_one():
     assert torch.allclose(plain.cost(latent, lived.hidden), plain.expected_free_energy(latent))  # the paper's
 
 
-@torch.no_grad()
-def test_what_is_strange_now_can_count_beside_what_is_foretold():
-    mind = foreseeing(present=0.5)
-    latent, action = windows(mind)
-    whole = torch.zeros(2, dtype=torch.int64), torch.full((2,), 99)
-    lived = lived_of(mind, mind.policy, mind.value, latent, action, *whole)
-    assert mind.outlook is not None
-    foretold = mind.outlook(latent[:, 1:], lived.hidden[:, 1:])
-    now = mind.expected_free_energy(latent[:, 1:])
-    assert torch.allclose(lived.cost, foretold + 0.5 * now) and now.std() > 0.1
-    # What the outlook itself learns stays what follows: else the present would count twice.
-    target = foretold_of(mind, latent, action, *whole[:1], torch.zeros(2).long()).target
-    assert torch.allclose(target[:, 0], mind.expected_free_energy(latent[:, 1 : 1 + STEPS]).mean(1))
-
-
 def test_it_learns_what_lasts_and_touches_nothing_else():
     """Two pasts alike in G now, of which one is followed by more."""
     mind = foreseeing()
@@ -136,8 +121,5 @@ def test_it_learns_what_lasts_and_touches_nothing_else():
 def test_a_negative_outlook_is_refused():
     with pytest.raises(ValueError, match="control_steps"):
         OutlookConfig(control_steps=-1)
-    for control_steps, present in ((24, -0.1), (0, 0.5)):
-        with pytest.raises(ValueError, match="present"):
-            OutlookConfig(control_steps=control_steps, present=present)
     with pytest.raises(ValueError, match=r"outlook\.bins"):
         OutlookConfig(bins=1)

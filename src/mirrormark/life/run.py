@@ -47,8 +47,8 @@ def to_json(config: Any) -> Any:
 
 
 def from_json(kind: Any, value: Any, name: str = "config") -> Any:
-    """The configuration of type `kind` from what `to_json` made of it; unknown or missing fields are
-    refused."""
+    """The configuration of type `kind` from what `to_json` made of it; unknown fields are refused, missing
+    ones take their defaults."""
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         hints = get_type_hints(kind)
         fields = {f.name for f in dataclasses.fields(kind)}

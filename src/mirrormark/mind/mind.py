@@ -217,12 +217,8 @@ class Mind(nn.Module):
         return expected_free_energy((self.self_prior.per_token_log_prob(latent) * self.precision).sum(-1))
 
     def cost(self, latent: Tensor, hidden: Tensor) -> Tensor:
-        """What the policy lowers, of states (..., K) and (..., D): their G, or the outlook on it and some of
-        their G."""
-        if self.outlook is None:
-            return self.expected_free_energy(latent)
-        cost, present = self.outlook(latent, hidden), self.config.outlook.present
-        return cost + present * self.expected_free_energy(latent) if present else cost
+        """What the policy lowers, of states (..., K) and (..., D): their G, or the outlook on it."""
+        return self.expected_free_energy(latent) if self.outlook is None else self.outlook(latent, hidden)
 
     @torch.no_grad()
     def act(

@@ -22,9 +22,6 @@ class OutlookConfig:
     control_steps: int = 0
     """Over how many control steps of everyday movement G is foretold; what is foretold then is the cost of a
     state, instead of its own G (ours; 0 = off, as in the paper; swift: 24)."""
-    present: float = 0.0
-    """Weight of a state's own G beside what is foretold (ours). Without it nothing speaks for a familiar
-    posture where no mark is seen; with .5 marks were hidden again, and sweeping stayed (notebook, run 20)."""
     layers: int = 3
     """Linear layers (ours)."""
     hidden: int = 256
@@ -37,10 +34,6 @@ class OutlookConfig:
     def __post_init__(self) -> None:
         if self.control_steps < 0:
             raise ValueError("outlook.control_steps must not be negative: 0 leaves the outlook out.")
-        if self.present < 0 or (self.present and not self.control_steps):
-            raise ValueError(
-                "outlook.present weighs a state's own G beside an outlook: give 0 or more, and 0 without one."
-            )
         if self.layers < 2 or self.bins < 2 or self.reach <= 0:
             raise ValueError(
                 "outlook.layers and outlook.bins must be at least 2, outlook.reach above 0 nats."
