@@ -1,5 +1,6 @@
 """The lives that are to tell swift's departures apart: minutes of a GPU depend on their words."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,10 +8,12 @@ import pytest
 
 from mirrormark import training
 from mirrormark.life import live
+from mirrormark.life.run import read_lines
 from mirrormark.life.setup import build_mind
 from mirrormark.presets import PRESETS, Preset
 
-LIVES = (Path(__file__).parents[2] / "experiments" / "ablations.txt").read_text().splitlines()
+ROOT = Path(__file__).parents[2]
+LIVES = (ROOT / "experiments" / "ablations.txt").read_text().splitlines()
 
 
 def test_lives_have_names_of_their_own():
@@ -31,3 +34,23 @@ def test_every_life_can_be_lived_and_all_but_one_differ_from_swift(
     assert config.codec_from == "shipped"
     same = Preset(world, mind, replace(config, codec_from=None)) == PRESETS["swift"]
     assert same == (name == "as-it-is")
+
+
+def removal() -> dict[tuple[str, int], float]:
+    """Of run 21's lives, and of run 20's three of this kind, at each exam point."""
+    found, results = {}, ROOT / "docs" / "results"
+    for path in (results / "run-21" / "ablations.exams.jsonl", *results.glob("run-20/*.exams.jsonl")):
+        for point in read_lines(path):
+            name = point.get("life", path.name.partition(".")[0])
+            found[name, point["episodes"]] = point["removal_rate"]
+    return found
+
+
+def test_what_paper_md_says_of_lives_is_what_they_did():
+    done, told = removal(), set()
+    for row in re.findall(r"^\| `.*$", (ROOT / "docs" / "paper.md").read_text(), re.M):
+        for name, said in re.findall(r"`([a-z0-9-]+)` (?:\([^)]*\) )?(\**\.\d\d[^`|;]*)", row):
+            for figure, early in re.findall(r"\.(\d\d)\b\**( at 8,192)?", said)[:2]:
+                assert figure == f"{100 * done[name, 8_192 if early else 16_384]:02.0f}", row
+            told.add(name)
+    assert told >= {line.split()[0] for line in LIVES} - {"as-it-is"}
