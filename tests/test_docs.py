@@ -1,5 +1,7 @@
-"""Every Python example of the README and the docs is run as it stands."""
+"""Every Python example of the README and the docs is run as it stands; links lead somewhere; the README's
+figures are the exams'."""
 
+import json
 import re
 import subprocess
 import sys
@@ -15,6 +17,24 @@ EXAMPLES = [
     if page.name != "sweep.md"  # its example reads the folder of a finished sweep; tests/sweep does that
     for number, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.S))
 ]
+
+README_ROWS = {
+    "mirror and mark": "mirror",
+    "no mirror": "absent",
+    "mirror covered": "covered",
+    "sham mark (invisible)": "sham",
+    "*yoked* site: another place on the body, same runs": "yoked",
+    "untrained mind": "untrained",
+    "everyday movement (n = 1,000)": "everyday",
+    "mirror delayed by 1 s": "delayed-1s",
+    "mirror turned by +10°": "tilt+10",
+    "mirror turned by −10°": "tilt-10",
+    "mirror 3 cm nearer": "nearer",
+    "mirror 3 cm farther": "farther",
+    "mark of another colour": "recoloured",
+    "smaller mark": "small",
+    "mark out of the mirror's view": "unseen",
+}
 
 
 def test_there_are_examples():
@@ -37,3 +57,21 @@ def test_the_example_runs(code, tmp_path):
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
         assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there."
+
+
+def test_the_readmes_table_is_what_the_exams_found():
+    lines = (ROOT / "README.md").read_text().splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("| % of runs"))
+    rows = [line.strip("| ").split(" | ") for line in lines[start + 2 : start + 19]]
+    named = {row[0]: row[1:] for row in rows}
+    exams = [
+        json.loads((ROOT / re.sub(r"report\.html$", "results.json", target)).read_text())
+        for target in re.findall(r"\]\(([^)]*)\)", " ".join(named.pop("all of it")))
+    ]
+    assert named.pop("verdict") == [exam["verdict"]["status"] for exam in exams] == ["passed"] * 4
+    assert len(named) == len(README_ROWS) == 15
+    for title, key in README_ROWS.items():
+        for cell, exam in zip(named[title], exams, strict=True):
+            found = exam["yoked"] if key == "yoked" else exam["conditions"][key]
+            figures = [found["rate"], *found["interval"]]
+            assert re.findall(r"\d+", cell) == [f"{100 * figure:.0f}" for figure in figures], (title, cell)
