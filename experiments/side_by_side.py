@@ -49,6 +49,9 @@ def main(asked: SideBySide) -> None:
         subprocess.run(["nvidia-cuda-mps-control", "-d"], capture_output=True, check=False)
     signal.signal(signal.SIGTERM, _as_interrupt)
     waiting = [line for line in asked.lives.read_text().splitlines() if line.strip()]
+    if len({line.split()[0] for line in waiting}) < len(waiting):
+        raise SystemExit(f"{asked.lives} has a name twice: give every life one of its own.")
+    failed: list[str] = []
     going: dict[str, subprocess.Popen[bytes]] = {}
     try:
         while waiting or going:
@@ -60,6 +63,7 @@ def main(asked: SideBySide) -> None:
             for name, life in list(going.items()):
                 if life.poll() is not None:
                     del going[name]
+                    failed += [name] if life.returncode > 0 else []  # ours end by a signal or well
                     print(f"{name} ends with {life.returncode}", flush=True)
                 elif asked.until is not None and _examined(asked.folder / name) >= asked.until:
                     os.killpg(life.pid, signal.SIGKILL)  # all that is wanted of it is on disk
@@ -68,6 +72,8 @@ def main(asked: SideBySide) -> None:
             life.terminate()
         for life in going.values():
             life.wait()
+    if failed:
+        raise SystemExit(f"Failed: {', '.join(failed)}. Their logs lie in {asked.folder}.")
 
 
 def _begin(asked: SideBySide, name: str, words: list[str]) -> "subprocess.Popen[bytes]":

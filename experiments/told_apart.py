@@ -9,6 +9,8 @@ seeds' spread, which holds the exams' own).
 """
 
 import json
+import re
+import sys
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +55,9 @@ def main(asked: ToldApart) -> None:
     cells = [f"{_range(swift, at, 'removal_rate')} / {_range(swift, at, 'yoked_rate')}" for at in AT]
     print(_row(f"swift, {len(swift)} seeds", *cells, *(_range(swift, AT[-1], key) for key in LAST)))
     for name, points in lives.items():
+        if not points.keys() >= set(AT):
+            print(f"{name} was not examined at {AT[0]:,} and {AT[1]:,} episodes: left out.", file=sys.stderr)
+            continue
         cells = [_against(points[at], [seed[at] for seed in swift]) for at in AT]
         print(_row(name, *cells, *(_short(points[AT[-1]][key]) for key in LAST)))
     for at in AT:
@@ -68,12 +73,12 @@ def _row(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _short(value: float) -> str:
-    return f"{value:.2f}".replace("0.", ".", 1)
+def _short(value: float | None) -> str:
+    return "–" if value is None else re.sub(r"^(-?)0\.", r"\1.", f"{value:.2f}")
 
 
 def _range(seeds: list[dict[int, Point]], at: int, key: str) -> str:
-    values = [seed[at][key] for seed in seeds]
+    values = [value for seed in seeds if (value := seed[at][key]) is not None]
     low, high = _short(min(values)), _short(max(values))
     return low if low == high else f"{low}–{high}"
 

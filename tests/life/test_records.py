@@ -18,6 +18,7 @@ from mirrormark.presets import MINDS
         ("swift", {"value": 1_500.0, "cost_lived": 20.0}, {"value.reach"}),  # as uncentred returns at .997
         ("swift", {"value": -1_400.0, "cost_lived": 140.0}, {"value.reach", "outlook.reach"}),
         ("swift", {"value": 1_300.0, "cost_lived": 130.0}, set()),
+        ("swift", {"cost_dreamed": 140.0}, {"outlook.reach"}),  # nothing is learned from life
         ("swift", {}, set()),  # before the policy learns
         ("paper", {"value": 1_500.0, "cost_lived": 160.0}, set()),  # symlog bins end far out; no outlook
     ],

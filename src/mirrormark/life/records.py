@@ -31,7 +31,7 @@ SHOWN = (
 )
 """The gates' keys, in their order; they come first in every row."""
 _NEAR_THE_END = 0.9
-"""A mean from this share of the bins' reach on says that many of what it is the mean of lie beyond."""
+"""Of the bins' reach: a mean beyond this share says that many values lie beyond the last bin."""
 
 
 class Records:
@@ -157,9 +157,10 @@ class Records:
 
 
 def out_of_reach(mind: MindConfig, metrics: Mapping[str, float]) -> dict[str, str]:
-    """Fields whose bins end where what is learned lies, with a sentence each: beyond them all looks alike,
-    and nothing else would tell."""
-    ends = {"outlook.reach": ("cost_lived", mind.outlook.reach if mind.outlook.control_steps else None)}
+    """Fields whose bins end where the mean of what they hold lies, with a sentence each. Beyond the last bin
+    all looks alike. Means only: ends that a spread alone overruns are told by a `value_explains` near 0."""
+    cost = "cost_lived" if "cost_lived" in metrics else "cost_dreamed"
+    ends = {"outlook.reach": (cost, mind.outlook.reach if mind.outlook.control_steps else None)}
     ends["value.reach"] = ("value", mind.value.reach if mind.value.linear else None)
     return {
         field: f"mind.{field} ends at {end:g} nats, and {key} is {metrics[key]:.4g} in the mean: raise it."
