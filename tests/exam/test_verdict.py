@@ -63,6 +63,12 @@ def test_development_seeds_can_never_pass():
 def test_a_missing_control_leaves_it_open(control):
     verdict = verdict_of(RATES, without=(control,))
     assert verdict.status == "incomplete" and control in verdict.sentence
+    assert list(verdict.answers.values()).count(None) == 1 and False not in verdict.answers.values()
+
+
+def test_a_control_that_was_lost_says_no_even_if_its_fellow_was_not_run():
+    verdict = verdict_of(RATES | {"absent": 0.75}, without=("covered",))
+    assert verdict.answers["needs the mirror"] is False
 
 
 def test_chance_needs_a_thousand_runs():

@@ -44,7 +44,7 @@ class Verdict:
     lower: float
     gates: tuple[Gate, ...]
     answers: dict[str, bool | None]
-    """Each question and whether all its controls were beaten; None where one was not run."""
+    """Each question and whether all its controls were beaten; None where that is open: one was not run."""
     caveats: tuple[str, ...]
 
     @property
@@ -60,8 +60,7 @@ def judge(exam: Rate, controls: dict[str, Rate], *, symbolic: bool, development:
     )
     beaten = {gate.control: gate.beaten for gate in gates}
     answers = {
-        question: all(beaten[name] for name in needed) if set(needed) <= set(beaten) else None
-        for question, needed in _QUESTIONS.items()
+        question: _answer([beaten.get(name) for name in needed]) for question, needed in _QUESTIONS.items()
     }
     lost = [gate.control for gate in gates if not gate.beaten]
     missing = [name for name in REQUIRED if name not in beaten]
@@ -69,6 +68,11 @@ def judge(exam: Rate, controls: dict[str, Rate], *, symbolic: bool, development:
     status = _status(symbolic, development, lost, missing, thin)
     sentence = _sentence(status, exam, controls, lost, missing, thin)
     return Verdict(status, sentence, exam.interval.low, gates, answers, _caveats(exam))
+
+
+def _answer(beaten: list[bool | None]) -> bool | None:
+    """One that was not beaten says no, whatever the others, which may not have been run (None), would say."""
+    return False if False in beaten else None if None in beaten else True
 
 
 def _status(

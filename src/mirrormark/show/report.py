@@ -269,7 +269,11 @@ def _film(results: dict[str, Any], directory: Path) -> str:
 
 
 def _yes(answer: bool | None) -> str:
-    return {True: "<b class='yes'>yes</b>", False: "<b class='no'>no</b>", None: "not run"}[answer]
+    return {
+        True: "<b class='yes'>yes</b>",
+        False: "<b class='no'>no</b>",
+        None: "open: a control was not run",
+    }[answer]
 
 
 def _points(value: float) -> str:
