@@ -107,15 +107,14 @@ def test_every_part_learns_from_the_others_as_they_were_when_the_step_began(monk
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
     learner = replace(preset.life.learner, compile=compiled, policy_updates=2)
     told = []
-    for spoils in (False, True):
+    for spoils in (False, False, True):  # the first only warms up: it may sum in another order
         life = lived(replace(preset, life=replace(preset.life, learner=learner)))
         parts = [life.learner.descents[name] for name in ("world", "self_prior")] if spoils else []
         for descent in parts:
             monkeypatch.setattr(descent.optimiser, "step", partial(spoil, descent.parameters))
         torch.manual_seed(1)
         told.append(life.learner.learn(life.memory, lap(steps=1)))
-    # Not to the bit: the first life of a process may sum in another order. What is spoiled is not a number.
-    assert told[0] == pytest.approx(told[1], rel=1e-3, abs=1e-5)
+    assert told[1] == told[2]
 
 
 @torch.no_grad()
