@@ -135,9 +135,9 @@ def gather(mind: Mind, worlds: Worlds, movement: Movement | None, s: Settings, l
 
 def joined(pasts: list[Past]) -> Past:
     """All laps' episodes as one."""
-    seen = (torch.cat(part) for part in list(zip(*pasts))[:3])
-    goal = (np.concatenate(part) for part in list(zip(*pasts))[3:])
-    return Past(*seen, *goal)
+    latent, action, worn, *goal = zip(*pasts)
+    body, pos, mat = (np.concatenate(part) for part in goal)
+    return Past(torch.cat(latent), torch.cat(action), torch.cat(worn), body, pos, mat)
 
 
 class Learner:

@@ -31,18 +31,18 @@ def test_every_life_can_be_lived_and_all_but_one_differ_from_swift(
     ((_, world, mind, config, *_),) = asked
     live.check(mind, config)
     build_mind(mind, world.worlds(1))
-    assert config.codec_from == "shipped"
+    assert config.codec_from == (None if name == "paper-codec" else "shipped")
     same = Preset(world, mind, replace(config, codec_from=None)) == PRESETS["swift"]
-    assert same == (name == "as-it-is")
+    assert same == name.startswith("as-it-is")
 
 
-def removal() -> dict[tuple[str, int], float]:
-    """Of run 21's lives, and of run 20's three of this kind, at each exam point."""
+def removal() -> dict[tuple[str, int], float | None]:
+    """Of the lives of runs 21 and 22, and of run 20's three of this kind, at each exam point."""
     found, results = {}, ROOT / "docs" / "results"
-    for path in (results / "run-21" / "ablations.exams.jsonl", *results.glob("run-20/*.exams.jsonl")):
+    for path in (*results.glob("run-2*/ablations.exams.jsonl"), *results.glob("run-20/*.exams.jsonl")):
         for point in read_lines(path):
             name = point.get("life", path.name.partition(".")[0])
-            found[name, point["episodes"]] = point["removal_rate"]
+            found[name, point["episodes"]] = point.get("removal_rate")
     return found
 
 
@@ -51,6 +51,7 @@ def test_what_paper_md_says_of_lives_is_what_they_did():
     for row in re.findall(r"^\| `.*$", (ROOT / "docs" / "paper.md").read_text(), re.M):
         for name, said in re.findall(r"`([a-z0-9-]+)` (?:\([^)]*\) )?(\**\.\d\d[^`|;]*)", row):
             for figure, early in re.findall(r"\.(\d\d)\b\**( at 8,192)?", said)[:2]:
-                assert figure == f"{100 * done[name, 8_192 if early else 16_384]:02.0f}", row
+                assert figure == f"{100 * (done[name, 8_192 if early else 16_384] or 0):02.0f}", row
             told.add(name)
-    assert told >= {line.split()[0] for line in LIVES} - {"as-it-is"}
+    names = {line.split()[0] for line in LIVES}
+    assert told >= {name for name in names if not name.startswith("as-it-is")}

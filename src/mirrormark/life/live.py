@@ -59,6 +59,8 @@ def check(mind: MindConfig, config: LifeConfig) -> None:
     """Refuse what could only fail after hours of work."""
     if config.schedule.codec_laps and not config.tokens:
         raise ValueError("schedule.codec_laps needs tokens=True: a codec with its own phase is then frozen.")
+    if config.schedule.codec_laps and mind.codec.kind == "symbolic":
+        raise ValueError("schedule.codec_laps is for a codec that learns: the symbolic one does not; give 0.")
     if config.codec_from and not config.tokens:
         raise ValueError("codec_from needs tokens=True: a codec that is taken over is frozen.")
     frames, longest = config.learner.world_frames, min(FRAMES_PER_EPISODE, mind.dynamics.max_length + 1)
