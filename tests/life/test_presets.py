@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from mirrormark.life import live
 from mirrormark.life.descent import Descent, DescentConfig
 from mirrormark.life.run import from_json, to_json
 from mirrormark.presets import PRESETS, Preset, preset
@@ -135,3 +136,11 @@ def test_a_touch_fits_into_the_context_where_time_is_ours():
 def test_an_unknown_preset_is_one_sentence():
     with pytest.raises(ValueError, match="choose smoke, ideal"):
         preset("huge")
+
+
+def test_a_codec_that_cannot_learn_has_no_phase_of_its_own():
+    ideal = preset("ideal")
+    schedule = dataclasses.replace(ideal.life.schedule, codec_laps=1)
+    live.check(ideal.mind, ideal.life)
+    with pytest.raises(ValueError, match=r"schedule\.codec_laps is for a codec that learns"):
+        live.check(ideal.mind, dataclasses.replace(ideal.life, schedule=schedule))

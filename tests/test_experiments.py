@@ -1,0 +1,76 @@
+"""What the experiments measure by: a ruler for dreams, and episodes that are lived again."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+
+from mirrormark.life.rollout import encode
+from mirrormark.life.setup import build_mind
+from mirrormark.life.weights import Loaded
+from mirrormark.presets import PRESETS
+from mirrormark.world.worlds import Worlds
+
+
+def experiment(name: str) -> ModuleType:
+    """experiments/NAME.py, which is no part of the package."""
+    path = Path(__file__).parents[1] / "experiments" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"experiments_{name}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def ideal() -> Loaded:
+    """A mind with the symbolic eye that has learned nothing."""
+    torch.manual_seed(0)
+    preset = PRESETS["ideal"]
+    mind = build_mind(preset.mind, preset.world.worlds(1)).requires_grad_(False).eval()
+    return Loaded(mind, preset.world, {})
+
+
+@pytest.mark.parametrize("site", ["mark", "yoked"])
+def test_the_ruler_of_dreams_agrees_with_the_world(ideal: Loaded, site: str):
+    in_dreams = experiment("in_dreams")
+    worlds = ideal.world.worlds(6)
+    observation, _ = worlds.reset(seed=3, marked=True)
+    rng, seen, real = np.random.default_rng(0), [], []
+    for _ in range(5):
+        action = rng.uniform(-1, 1, (6, worlds.actions)).astype(np.float32)
+        for _ in range(4):
+            observation, _, _, _, info = worlds.step(action)
+        seen.append(encode(ideal.mind, observation))
+        real.append(info["hand_mark_distance_m" if site == "mark" else "yoked_distance_m"])
+    goal = worlds.patch if site == "mark" else worlds.yoked
+    nothing = torch.empty(0)
+    past = in_dreams.Past(nothing, nothing, nothing, goal.body, goal.pos, goal.mat)
+    told = in_dreams.Ruler(ideal.mind, worlds).cm(torch.stack(seen, 1), past, np.arange(6))
+    away = np.abs(told.numpy() - 100 * np.stack(real, 1))
+    assert away.mean() < 0.5 and away.max() < 2  # joints are known to a bin of 64
+    others = in_dreams.Ruler(ideal.mind, worlds).cm(torch.stack(seen, 1), past, np.arange(6)[::-1])
+    assert np.abs(others.numpy() - 100 * np.stack(real, 1)).mean() > 2
+
+
+def test_an_episode_is_lived_again_with_its_mark_elsewhere(ideal: Loaded, monkeypatch: pytest.MonkeyPatch):
+    knowable = experiment("knowable")
+    settings = knowable.Settings(Path("none"), episodes=8, sites=4, worlds=4, within_m=1e9)
+    life = knowable.live(ideal, settings)
+
+    def own_site_among_others(worlds: Worlds, _: object) -> list:
+        worlds.reset(seed=life.seeds[0], marked=True)
+        return [worlds.patch.site(world)._replace(pos=worlds.patch.pos[world].copy()) for world in range(4)]
+
+    monkeypatch.setattr(knowable, "draw_sites", own_site_among_others)
+    elsewhere = knowable.Elsewhere(ideal, life, settings)
+    cells, off = elsewhere.again(0, 60)
+    real = life.latent[0, 1:61, elsewhere.cell].flatten()
+    same = (cells == real).all(1)
+    assert same[0] and not same.all()  # the nearest site is its own: seen as it was
+    assert off[0] == (not life.on[0, 60])
