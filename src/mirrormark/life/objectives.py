@@ -40,7 +40,7 @@ def token_objective(mind: Mind, latent: Tensor, action: Tensor) -> tuple[Objecti
     weights = mind.config.losses
     hidden = mind.dynamics(latent[:, :-1], action[:, :-1])
     table = mind.dynamics.logits(hidden, latent[:, :-1], latent[:, 1:])
-    loss = losses.point_dynamics_loss(latent[:, 1:], table, weights.free_nats)
+    loss = losses.point_dynamics_loss(latent[:, 1:], table, weights.free_nats, mind.heed)
     surprise = -losses.pick(table.detach(), latent[:, 1:]).sum(-1).amax(1)
     return Objective(weights.dynamics * loss, {"dynamics": loss.detach()}), surprise
 

@@ -25,6 +25,9 @@ class LossConfig:
     """β_rep (paper, Table III)."""
     free_nats: float = 1.0
     """KL below this costs nothing more (paper, E9); summed over tokens, clipped per time step."""
+    dynamics_posture: float = 1.0
+    """Weight in E9 of what the joint angles' tokens cost, beside 1 for all that follow them (paper: 1). Below
+    it more is learned of what is seen: joints move in every frame, a mark comes off in one of a thousand."""
     decoder: Literal["latent", "embedding", "off"] = "latent"
     """Auxiliary decoder loss: from the stopped latent (paper), from the mixer's embedding (public code), none
     (D4)."""
@@ -54,6 +57,8 @@ class LossConfig:
         for name in ("quiet_ramp", "value_lived", "policy_lived"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"losses.{name} is {getattr(self, name)}: a share is a number from 0 to 1.")
+        if self.dynamics_posture < 0:
+            raise ValueError("losses.dynamics_posture must not be negative: 1 weighs all tokens alike.")
         if self.policy_clip <= 0:
             raise ValueError(f"losses.policy_clip is {self.policy_clip}: give a number above 0.")
 
@@ -80,10 +85,11 @@ def representation_loss(posterior: Tensor, prior: Tensor, free_nats: float) -> T
     return kl(posterior, prior.detach()).clamp_min(free_nats).mean()
 
 
-def point_dynamics_loss(latent: Tensor, prior: Tensor, free_nats: float) -> Tensor:
+def point_dynamics_loss(latent: Tensor, prior: Tensor, free_nats: float, heed: Tensor) -> Tensor:
     """E9 where the posterior is a point mass: the KL is a cross-entropy, and there is no representation
-    loss."""
-    return (-pick(prior, latent).sum(-1)).clamp_min(free_nats).mean()
+    loss. heed (K,): weight of each token, once the whole costs more than the free nats."""
+    cost = -pick(prior, latent)
+    return torch.where(cost.sum(-1) > free_nats, (cost * heed).sum(-1), free_nats).mean()
 
 
 def quiet_loss(activation: Tensor, softness: float = 0.05) -> Tensor:

@@ -165,8 +165,10 @@ class Mind(nn.Module):
         self.outlook = Outlook(self.dynamics.reading, seen, ahead) if ahead.control_steps else None
         self.ema = SlowCopies(self.self_prior, self.value)
         self.return_range = PercentileRange(i.range_low, i.range_high, i.range_decay)
-        self.register_buffer("precision", self._precision(), persistent=False)
+        self.register_buffer("precision", self._weighing("imagination.posture_precision"), persistent=False)
         self.precision: Tensor
+        self.register_buffer("heed", self._weighing("losses.dynamics_posture"), persistent=False)
+        self.heed: Tensor
         # On the device, for a captured train step to read: how much of losses.quiet counts by now.
         self.register_buffer("quiet_share", torch.ones(()), persistent=False)
         self.quiet_share: Tensor
@@ -176,17 +178,18 @@ class Mind(nn.Module):
         ramp = self.config.losses.quiet_ramp
         self.quiet_share.fill_(min(progress / ramp, 1.0) if ramp else 1.0)
 
-    def _precision(self) -> Tensor:
-        """Weight of each token in G, (K,)."""
-        precision, weight = torch.ones(self.spec.K), self.config.imagination.posture_precision
+    def _weighing(self, field_name: str) -> Tensor:
+        """Weight of each token, (K,): what a field says for the joints' own, 1 for all others."""
+        part, _, name = field_name.partition(".")
+        weights, weight = torch.ones(self.spec.K), getattr(getattr(self.config, part), name)
         if weight != 1:
             if "proprioception" not in self.codec.tokens:
                 raise ValueError(
-                    f"imagination.posture_precision = {weight} needs joint angles with tokens of their own: "
+                    f"{field_name} = {weight} needs joint angles with tokens of their own: "
                     f"use codec.kind senses or symbolic, or 1."
                 )
-            precision[self.codec.tokens["proprioception"]] = weight
-        return precision
+            weights[self.codec.tokens["proprioception"]] = weight
+        return weights
 
     @property
     def longest_past(self) -> int:

@@ -162,7 +162,7 @@ def dynamics_objective(
     hidden = mind.dynamics(inputs[:, :-1], action[:, :-1])
     prior = mind.dynamics.logits(hidden, inputs[:, :-1], latent[:, 1:])
     if posterior is None:
-        terms = {"dynamics": L.point_dynamics_loss(latent[:, 1:], prior, weights.free_nats)}
+        terms = {"dynamics": L.point_dynamics_loss(latent[:, 1:], prior, weights.free_nats, mind.heed)}
         scales = {"dynamics": weights.dynamics}
     else:
         terms = {
