@@ -7,7 +7,8 @@ is. A new sequence model learns from everyday episodes alone, all of them marked
 the most removals for the least work. Every look tells, of held-out episodes, what the next frame costs, and
 gate 4's measure: how far G falls in the dream where the mark came off in the world, in shares of the real
 fall, and in what share of dreams no mark is seen, where it came off and where it stayed on (in brackets: the
-world's own).
+world's own). Last the same fall in dreams that are shown the real posture of every step: what is left then is
+what the model does not know of marks.
 """
 
 from __future__ import annotations
@@ -24,12 +25,22 @@ from torch import Tensor
 
 from mirrormark.life.descent import Descent, DescentConfig
 from mirrormark.life.held_out import HeldOut, IndicatorConfig, hold_out
-from mirrormark.life.indicators import dreamed_removal, efe, efe_gap_nats, foresight_nats, latents
+from mirrormark.life.indicators import (
+    DREAM_CONTROL_STEPS,
+    dreamed_removal,
+    efe,
+    efe_gap_nats,
+    find_removals,
+    foresight_nats,
+    latents,
+    stretches,
+)
 from mirrormark.life.rollout import Recipe, gather
 from mirrormark.life.setup import WorldSetup, movement_of
 from mirrormark.life.weights import Loaded, load_weights
+from mirrormark.mind.dream import recall
 from mirrormark.mind.dynamics import Dynamics
-from mirrormark.mind.latent import pick
+from mirrormark.mind.latent import draw, pick
 from mirrormark.mind.mind import Mind
 
 LAP = 512
@@ -118,11 +129,31 @@ class Lessons:
         self.steps += 1
 
 
+@torch.no_grad()
+def shown_posture(mind: Mind, held: HeldOut, latent: Tensor, cost: Tensor) -> float:
+    """Dreamed ÷ real fall where a dream draws the cell alone."""
+    context, dynamics = mind.config.imagination.context, mind.dynamics
+    cell, action = mind.codec.tokens["cell"], held.episodes.action.to(latent.device)
+    found = find_removals(held.episodes.mark.to(latent.device), context)
+    real = stretches(latent, action, cost, *found, context)
+    _, cache = recall(dynamics, real.latent[:, :context], real.action[:, : context - 1], DREAM_CONTROL_STEPS)
+    now = real.latent[:, context - 1]
+    for t in range(context - 1, context - 1 + DREAM_CONTROL_STEPS):
+        hidden, _ = dynamics.step(now, real.action[:, t], cache, t)
+        drawn = draw(dynamics.logits(hidden, now, real.latent[:, t + 1]))
+        now = real.latent[:, t + 1].clone()
+        now[:, cell] = drawn[:, cell]
+    before = real.efe[:, context - 1]
+    return float((before - efe(mind, now)).mean() / (before - real.efe[:, -1]).mean())
+
+
 def look(mind: Mind, held: HeldOut) -> str:
     """Gate 4, in a line."""
     mind.eval()
     latent = latents(mind, held.episodes.observation)
-    found = dreamed_removal(mind, held, latent, efe(mind, latent), efe_gap_nats(mind, held.pairs))
+    cost = efe(mind, latent)
+    found = dreamed_removal(mind, held, latent, cost, efe_gap_nats(mind, held.pairs))
+    shown = shown_posture(mind, held, latent, cost)
     ahead = foresight_nats(mind, latent, held.episodes.action.to(latent.device))
     mind.train()
     told = {name: "unknown" if value is None else f"{value:.2f}" for name, value in found.items()}
@@ -133,7 +164,7 @@ def look(mind: Mind, held: HeldOut) -> str:
     return (
         f"next frame {ahead:.2f} nats; dreamed ÷ real fall {told['dreamed_fall_ratio']} "
         f"(n = {found['removals_found']}); not seen where it came off {gone['removed']}, "
-        f"where it stayed {gone['kept']}"
+        f"where it stayed {gone['kept']}; shown the posture {shown:.2f} of the fall"
     )
 
 
