@@ -8,7 +8,7 @@ the most removals for the least work. Every look tells, of held-out episodes, wh
 gate 4's measure: how far G falls in the dream where the mark came off in the world, in shares of the real
 fall, and in what share of dreams no mark is seen, where it came off and where it stayed on (in brackets: the
 world's own). Last the same fall in dreams that are shown the real posture of every step: what is left then is
-what the model does not know of marks.
+what the model does not know of marks, or nobody can.
 """
 
 from __future__ import annotations
@@ -53,8 +53,9 @@ class Settings:
 
     mind: tyro.conf.Positional[Path]
     data: Path | None = None
-    """Where the episodes are kept for the next question; made if it is not there."""
+    """Where the episodes are kept for the next question; made if it is not there, else taken as it is."""
     episodes: int = 8_192
+    """Gathered in laps of 512."""
     held_out: int = 1_024
     minutes: float = 20.0
     looks: int = 6
@@ -67,7 +68,7 @@ class Settings:
     frames: int = 64
     learning_rate: float = 1e-3
     cell_weight: float = 1.0
-    """Of what the next cell costs, beside 1 for all joints: where the mark is seen changes rarely."""
+    """Of what the next cell costs, beside 1 for each joint: where the mark is seen changes rarely."""
     threads: int | None = None
     device: str = "cpu"
     seed: int = 0
@@ -76,9 +77,11 @@ class Settings:
 def lived(world: WorldSetup, mind: Mind, s: Settings) -> dict[str, Tensor]:
     """Everyday episodes with a mark: tokens (N, L, K) and actions (N, L, A)."""
     if s.data is not None and s.data.exists():
-        return load_file(s.data)
+        kept = load_file(s.data)
+        print(f"{s.data} is there: its {len(kept['latent'])} episodes are taken", flush=True)
+        return kept
     worlds, rng, laps = world.worlds(LAP), np.random.default_rng((s.seed, 0x67617465)), []
-    for _ in range(s.episodes // LAP):
+    for _ in range(max(1, round(s.episodes / LAP))):
         plan = Recipe(rng.integers(0, 2**62, LAP), np.ones(LAP, bool), LAP, np.zeros(LAP, np.int64))
         laps.append(gather(worlds, movement_of(world, worlds), plan, None))
     observed = {name: torch.cat([lap.observation[name] for lap in laps]) for name in laps[0].observation}

@@ -3,16 +3,16 @@
     python experiments/in_dreams.py MIND [--site mark | yoked] [--laps 30] [--updates 100] ...
 
 A trained mind keeps its codec and its sequence model; policy and value begin anew. They learn in dreams only,
-by the package's own objective (E11), from pasts in which the mark is on; only the cost is exchanged: how far
-the nearer hand is from the mark, in cm, computed from the dreamed joint angles. No mind is ever told that:
-it lives here, outside the package, and nothing of it is shipped.
+by the package's own objective (E11), from pasts in which the mark is on, of episodes that this policy lives;
+only the cost is exchanged: how far the nearer hand is from the mark, in cm, computed from the bins of the
+dreamed joint angles. No mind is ever told that: it lives here, outside the package, and nothing is shipped.
 
 --site mark   the distance to the mark: seeing it in the mirror tells where to go
 --site yoked  the distance to an invisible place drawn like the mark: what is learned without seeing the goal
 
 One line a lap: policy updates, mean dreamed distance (cm) at the dream's first and last step, entropy, and in
-held-out worlds the share of marks removed, of yoked sites touched and the mean distance, once with the
-policy's noise and once without.
+held-out worlds the share of marks removed, of yoked sites touched and the mean distance to the mark, once
+with the policy's noise and once without.
 """
 
 from __future__ import annotations

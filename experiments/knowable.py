@@ -1,13 +1,16 @@
-"""How well could a dream know that a mark comes off? The best gate 4 could measure, for the symbolic eye.
+"""How well could a dream know that a mark comes off? What gate 4 could measure, for the symbolic eye.
 
-    python experiments/knowable.py MIND [--episodes 512] [--sites 20000] [--worlds 128]
+    python experiments/knowable.py MIND [--episodes 512] [--sites 20000] [--worlds 96]
 
 MIND has the symbolic eye (preset ideal; ablation: told where the mark is seen). Its cells are coarse: a mark
 that was seen in the same cells might have sat elsewhere, where the same hand would have missed it. For every
 removal in everyday life, other sites are drawn as marks are, the same actions are done again, and those
-sites are kept that would have been seen in the same cells as long as a dream looks back. A dream that knew
-all physics and all geometry could not tell them apart, and what becomes of them is what it could foretell at
-best. Two bounds: sites alike in the dream's context, and alike from the episode's first step on.
+sites are kept that would have been seen in the same cells as long as a dream looks back (its context). A
+dream that knew all physics and geometry could not tell them apart: what becomes of them is what it could
+foretell, if it foretells things as often as they happen. (One that drops every mark would measure more.)
+
+Sites are tried near the real one first, then from twice as far, and so on, evenly, until those that look
+alike no longer reach the edge.
 
 Printed: as in life/indicators.py, how far G falls from ten control steps before the removal to ten after it,
 in the world, in the mind's own dream and in the best one; and in what share the mark is then off.
@@ -42,10 +45,12 @@ class Settings:
     """Marked episodes of everyday movement."""
     sites: int = 20_000
     """Drawn once, as marks are."""
-    worlds: int = 128
-    """The nearest so many of them are tried for a removal."""
-    within_m: float = 0.08
-    """And no farther than this: marks farther away are seen in other cells."""
+    worlds: int = 96
+    """So many of them are tried at once."""
+    first_m: float = 0.01
+    """How far from the real one they are at first,"""
+    last_m: float = 0.32
+    """and at most: hidden marks may be anywhere."""
     seed: int = 0
 
 
@@ -64,6 +69,8 @@ class Alike(NamedTuple):
 
     latent: torch.Tensor  # (n, K) in the end: the real joints, and the cell as it would have been
     off: np.ndarray  # (n,) bool
+    within_m: float  # how far away they were looked for
+    at_edge: bool  # some of them as far away as that: there may be more
 
 
 def live(loaded: Loaded, s: Settings) -> Life:
@@ -101,40 +108,37 @@ class Elsewhere:
         self.body = np.array([site.body for site in self.sites])
         self.pos = np.stack([site.pos for site in self.sites])
         self.cell = loaded.mind.codec.tokens["cell"]
+        self.rng = np.random.default_rng((s.seed, 0x6E656172))
 
-    def near(self, row: int) -> np.ndarray:
-        """The sites nearest to the real one of an episode that has just begun."""
-        xpos, xmat = self.worlds.xpos[0], self.worlds.xmat[0]
-        places = xpos[self.body] + np.einsum("nij,nj->ni", xmat[self.body], self.pos)
-        away = np.linalg.norm(places - self.life.places[row], axis=1)
-        nearest = away.argsort()[: self.s.worlds]
-        return nearest[away[nearest] <= self.s.within_m]
-
-    def again(self, row: int, last: int) -> tuple[torch.Tensor, np.ndarray]:
-        """Cells (n, last) of frames 1 to last, and whether each mark is off then (n,)."""
+    def again(self, row: int, last: int, within_m: float) -> tuple[torch.Tensor, np.ndarray, np.ndarray]:
+        """Cells (n, last) of frames 1 to last, whether each mark is off then (n,), how far each is away."""
         worlds, n = self.worlds, self.worlds.n
         worlds.reset(seed=[self.life.seeds[row]] * n, marked=True)
-        chosen = self.near(row)
+        places = worlds.xpos[0][self.body] + np.einsum("nij,nj->ni", worlds.xmat[0][self.body], self.pos)
+        away = np.linalg.norm(places - self.life.places[row], axis=1)
+        chosen = self.rng.permutation(np.flatnonzero(away <= within_m))[:n]
         for world, site in enumerate(chosen):
             worlds.stick(world, self.sites[site])
         cells, info = [], {}
         for t in range(last):
             observation, _, _, _, info = worlds.step(np.repeat(self.life.action[row, t][None], n, 0))
             cells.append(torch.from_numpy(observation["cell"][: len(chosen)]).long())
-        return torch.cat(cells, 1), info["mark_removed"][: len(chosen)]
+        return torch.cat(cells, 1), info["mark_removed"][: len(chosen)], away[chosen]
 
-    def alike(self, row: int, present: int, context: int) -> tuple[Alike, Alike]:
-        """What could not be told apart: from the dream's context, and from all that was seen."""
-        last = present + DREAM_CONTROL_STEPS
-        cells, off = self.again(row, last)
-        seen = self.life.latent[row, 1 : present + 1, self.cell].flatten()
-        found = []
-        for first in (max(present - context, 0), 0):
-            same = (cells[:, first:present] == seen[first:]).all(1).numpy()
-            end = self.life.latent[row, last].repeat(int(same.sum()), 1)
-            end[:, self.cell] = cells[same, -1:]
-            found.append(Alike(end, off[same]))
-        return found[0], found[1]
+    def alike(self, row: int, present: int, context: int) -> Alike:
+        """What could not be told apart from the dream's context."""
+        last, first, within_m = present + DREAM_CONTROL_STEPS, max(present - context, 0), self.s.first_m
+        seen = self.life.latent[row, first + 1 : present + 1, self.cell].flatten()
+        while True:
+            cells, off, away = self.again(row, last, within_m)
+            same = (cells[:, first:present] == seen).all(1).numpy()
+            at_edge = bool((away[same] > 0.7 * within_m).any())  # half of the disc lies beyond
+            if not at_edge or within_m >= self.s.last_m:
+                break
+            within_m *= 2
+        end = self.life.latent[row, last].repeat(int(same.sum()), 1)
+        end[:, self.cell] = cells[same, -1:]
+        return Alike(end, off[same], within_m, at_edge)
 
 
 def main(s: Settings) -> None:
@@ -147,35 +151,34 @@ def main(s: Settings) -> None:
     life = live(loaded, s)
     rows, presents = find_removals(torch.from_numpy(life.on), context)
     elsewhere, cost = Elsewhere(loaded, life, s), efe(mind, life.latent)
-    names = ("world", "dream", "best, by its context", "best, by all that was seen")
+    names = ("world", "dream", "best dream")
     falls: dict[str, list[float]] = {name: [] for name in names}
     gone: dict[str, list[float]] = {name: [] for name in names}
-    counts = []
+    tried = []
     for row, present in zip(rows.tolist(), presents.tolist()):
-        before, last = cost[row, present], present + DREAM_CONTROL_STEPS
-        context_alike, all_alike = elsewhere.alike(row, present, context)
-        counts.append(len(all_alike.off))
-        if not counts[-1]:
+        tried.append(elsewhere.alike(row, present, context))
+        if not len(tried[-1].off):
             continue
-        past = slice(present - context + 1, present + 1)
-        action = torch.from_numpy(life.action[row : row + 1]).float()
-        dreamed = replay_dream(
-            mind.dynamics,
-            life.latent[row : row + 1, past].repeat(32, 1, 1),
-            action[:, present - context + 1 : present].repeat(32, 1, 1),
-            action[:, present:last].repeat(32, 1, 1),
-        )[:, -1]
+        before, last = cost[row, present], present + DREAM_CONTROL_STEPS
+        dreamed = own_dream(loaded, life, row, present, context)
         nothing = mind.spec.classes[elsewhere.cell][0] - 1
-        ends = (life.latent[row : row + 1, last], dreamed, context_alike.latent, all_alike.latent)
-        offs = (~life.on[row, last], (dreamed[:, elsewhere.cell] == nothing).float().mean())
-        for name, end in zip(names, ends):
+        ends = (life.latent[row : row + 1, last], dreamed, tried[-1].latent)
+        offs = (
+            ~life.on[row, last],
+            (dreamed[:, elsewhere.cell] == nothing).float().mean(),
+            tried[-1].off.mean(),
+        )
+        for name, end, off in zip(names, ends, offs):
             falls[name].append(float(before - efe(mind, end).mean()))
-        for name, off in zip(names, (*offs, context_alike.off.mean(), all_alike.off.mean())):
             gone[name].append(float(off))
     real = np.array(falls["world"])
     print(loaded.world.ablation)
-    print(f"{len(rows)} removals in {s.episodes} episodes, {len(real)} with other sites that look alike ")
-    print(f"(median {np.median(counts):.0f} of {s.worlds})")
+    print(
+        f"{len(rows)} removals in {s.episodes} episodes; of {len(real)} other sites look alike, "
+        f"{np.median([len(a.off) for a in tried]):.0f} in the median, looked for within "
+        f"{100 * np.median([a.within_m for a in tried]):.0f} cm; of {sum(a.at_edge for a in tried)} "
+        f"there may be more beyond {100 * s.last_m:.0f} cm"
+    )
     for name in names:
         fall = np.array(falls[name])
         low, high = interval(fall, real)
@@ -183,6 +186,17 @@ def main(s: Settings) -> None:
             f"{name}: G falls by {fall.mean():.2f} nats, {fall.mean() / real.mean():.2f} of the real fall "
             f"[{low:.2f}, {high:.2f}]; off (dream: not seen) in {np.mean(gone[name]):.2f}"
         )
+
+
+def own_dream(loaded: Loaded, life: Life, row: int, present: int, context: int) -> torch.Tensor:
+    """What the mind itself makes of the real actions: 32 dreams' last latents."""
+    past, action = slice(present - context + 1, present + 1), torch.from_numpy(life.action[row]).float()
+    return replay_dream(
+        loaded.mind.dynamics,
+        life.latent[row, past].repeat(32, 1, 1),
+        action[past.start : present].repeat(32, 1, 1),
+        action[present : present + DREAM_CONTROL_STEPS].repeat(32, 1, 1),
+    )[:, -1]
 
 
 def interval(fall: np.ndarray, real: np.ndarray) -> tuple[float, float]:

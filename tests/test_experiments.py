@@ -60,7 +60,7 @@ def test_the_ruler_of_dreams_agrees_with_the_world(ideal: Loaded, site: str):
 
 def test_an_episode_is_lived_again_with_its_mark_elsewhere(ideal: Loaded, monkeypatch: pytest.MonkeyPatch):
     knowable = experiment("knowable")
-    settings = knowable.Settings(Path("none"), episodes=8, sites=4, worlds=4, within_m=1e9)
+    settings = knowable.Settings(Path("none"), episodes=8, sites=4, worlds=4)
     life = knowable.live(ideal, settings)
 
     def own_site_among_others(worlds: Worlds, _: object) -> list:
@@ -69,8 +69,9 @@ def test_an_episode_is_lived_again_with_its_mark_elsewhere(ideal: Loaded, monkey
 
     monkeypatch.setattr(knowable, "draw_sites", own_site_among_others)
     elsewhere = knowable.Elsewhere(ideal, life, settings)
-    cells, off = elsewhere.again(0, 60)
+    cells, off, away = elsewhere.again(0, 60, within_m=1e9)
     real = life.latent[0, 1:61, elsewhere.cell].flatten()
-    same = (cells == real).all(1)
-    assert same[0] and not same.all()  # the nearest site is its own: seen as it was
-    assert off[0] == (not life.on[0, 60])
+    same, own = (cells == real).all(1), int(away.argmin())
+    assert away[own] == pytest.approx(0, abs=1e-9)
+    assert same[own] and not same.all()  # its own site is seen as it was
+    assert off[own] == (not life.on[0, 60])

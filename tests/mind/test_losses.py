@@ -90,6 +90,7 @@ def test_dynamics_learn_of_each_token_as_much_as_it_is_heeded():
     assert torch.allclose(heeded[..., 0, :], 0.25 * even[..., 0, :])
     assert torch.equal(heeded[..., 1:, :], even[..., 1:, :]) and even.abs().sum() > 0
     assert not gradient(heed, 100.0).any()
+    assert L.point_dynamics_loss(latent, prior * torch.nan, 100.0, heed).isnan()
 
 
 def test_quiet_loss_is_least_at_the_centre_and_linear_far_from_it():

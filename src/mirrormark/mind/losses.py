@@ -27,7 +27,8 @@ class LossConfig:
     """KL below this costs nothing more (paper, E9); summed over tokens, clipped per time step."""
     dynamics_posture: float = 1.0
     """Weight in E9 of what the joint angles' tokens cost, beside 1 for all that follow them (paper: 1). Below
-    it more is learned of what is seen: joints move in every frame, a mark comes off in one of a thousand."""
+    it more is learned of what is seen: joints move in every frame, a mark comes off in one of a thousand. The
+    metric `dynamics` is weighed alike."""
     decoder: Literal["latent", "embedding", "off"] = "latent"
     """Auxiliary decoder loss: from the stopped latent (paper), from the mixer's embedding (public code), none
     (D4)."""
@@ -89,7 +90,8 @@ def point_dynamics_loss(latent: Tensor, prior: Tensor, free_nats: float, heed: T
     """E9 where the posterior is a point mass: the KL is a cross-entropy, and there is no representation
     loss. heed (K,): weight of each token, once the whole costs more than the free nats."""
     cost = -pick(prior, latent)
-    return torch.where(cost.sum(-1) > free_nats, (cost * heed).sum(-1), free_nats).mean()
+    free = cost.sum(-1) <= free_nats  # asked so that a cost that is no number stays none
+    return torch.where(free, free_nats, (cost * heed).sum(-1)).mean()
 
 
 def quiet_loss(activation: Tensor, softness: float = 0.05) -> Tensor:
