@@ -30,7 +30,7 @@ from torch import Tensor
 from mirrormark.life.descent import Descent, DescentConfig
 from mirrormark.life.held_out import HELD_OUT_SEED
 from mirrormark.life.rollout import Actor, encode
-from mirrormark.life.setup import movement_of
+from mirrormark.life.setup import WorldSetup, movement_of
 from mirrormark.life.weights import find, load_weights, read, rebuild
 from mirrormark.mind.mind import Mind
 from mirrormark.mind.objective import behaviour_objective
@@ -95,13 +95,12 @@ class Ruler:
         return 100 * metres.to(latent.device)
 
 
-def fresh(path: Path, device: str) -> tuple[Mind, Worlds, Movement]:
-    """The mind with a policy and a value that have learned nothing, and its everyday life."""
+def fresh(path: Path, device: str) -> tuple[Mind, WorldSetup]:
+    """The mind with a policy and a value that have learned nothing, and its world."""
     loaded, about = load_weights(path), read(find(path))[0]
     mind, new = loaded.mind, rebuild(about)
     mind.policy, mind.value, mind.ema.value = new.policy, new.value, new.ema.value
-    worlds = loaded.world.worlds(1)
-    return mind.to(device).eval(), worlds, movement_of(loaded.world, worlds)
+    return mind.to(device).eval(), loaded.world
 
 
 @torch.no_grad()
@@ -183,11 +182,10 @@ def exam(mind: Mind, worlds: Worlds) -> str:
 def main(s: Settings) -> None:
     """Laps of gathering and dreaming."""
     torch.manual_seed(s.seed)
-    mind, one, movement = fresh(s.mind, s.device)
-    setup = load_weights(s.mind).world
+    mind, setup = fresh(s.mind, s.device)
     eye: Literal["cpu", "cuda"] = "cuda" if s.device.startswith("cuda") else "cpu"
-    worlds, ruler, began = setup.worlds(s.episodes, eye), Ruler(mind, one), time.time()
-    learner, pasts = Learner(mind, ruler, s), []
+    worlds, began = setup.worlds(s.episodes, eye), time.time()
+    learner, movement, pasts = Learner(mind, Ruler(mind, worlds), s), movement_of(setup, worlds), []
     context = mind.config.imagination.context
     print("Told the true distance to the", s.site, "| untrained:", exam(mind, worlds), flush=True)
     for lap in range(s.laps):

@@ -142,7 +142,7 @@ class Elsewhere:
 
 
 def main(s: Settings) -> None:
-    """Both bounds and the mind itself, beside the world."""
+    """The best dream and the mind's own, beside the world."""
     loaded = load_weights(s.mind)
     mind, context = loaded.mind, loaded.mind.config.imagination.context
     if "cell" not in mind.codec.tokens:

@@ -53,7 +53,7 @@ def main(asked: ToldApart) -> None:
     print(_row("life", *(f"removal / yoked at {at:,}" for at in AT), *LAST.values()))
     print("|---" * (1 + len(AT) + len(LAST)) + "|")
     cells = [f"{_range(swift, at, 'removal_rate')} / {_range(swift, at, 'yoked_rate')}" for at in AT]
-    print(_row(f"swift, {len(swift)} seeds", *cells, *(_range(swift, AT[-1], key) for key in LAST)))
+    print(_row(f"swift, {len(swift)} lives", *cells, *(_range(swift, AT[-1], key) for key in LAST)))
     for name, points in lives.items():
         if not points.keys() >= set(AT):
             print(f"{name} was not examined at {AT[0]:,} and {AT[1]:,} episodes: left out.", file=sys.stderr)

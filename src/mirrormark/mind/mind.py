@@ -165,9 +165,17 @@ class Mind(nn.Module):
         self.outlook = Outlook(self.dynamics.reading, seen, ahead) if ahead.control_steps else None
         self.ema = SlowCopies(self.self_prior, self.value)
         self.return_range = PercentileRange(i.range_low, i.range_high, i.range_decay)
-        self.register_buffer("precision", self._weighing("imagination.posture_precision"), persistent=False)
+        self.register_buffer(
+            "precision",
+            self._weighing("imagination.posture_precision", i.posture_precision),
+            persistent=False,
+        )
         self.precision: Tensor
-        self.register_buffer("heed", self._weighing("losses.dynamics_posture"), persistent=False)
+        self.register_buffer(
+            "heed",
+            self._weighing("losses.dynamics_posture", config.losses.dynamics_posture),
+            persistent=False,
+        )
         self.heed: Tensor
         # On the device, for a captured train step to read: how much of losses.quiet counts by now.
         self.register_buffer("quiet_share", torch.ones(()), persistent=False)
@@ -178,14 +186,13 @@ class Mind(nn.Module):
         ramp = self.config.losses.quiet_ramp
         self.quiet_share.fill_(min(progress / ramp, 1.0) if ramp else 1.0)
 
-    def _weighing(self, field_name: str) -> Tensor:
-        """Weight of each token, (K,): what a field says for the joints' own, 1 for all others."""
-        part, _, name = field_name.partition(".")
-        weights, weight = torch.ones(self.spec.K), getattr(getattr(self.config, part), name)
+    def _weighing(self, name: str, weight: float) -> Tensor:
+        """Weight of each token, (K,): that of the named field for the joints' own, 1 for all others."""
+        weights = torch.ones(self.spec.K)
         if weight != 1:
             if "proprioception" not in self.codec.tokens:
                 raise ValueError(
-                    f"{field_name} = {weight} needs joint angles with tokens of their own: "
+                    f"{name} = {weight} needs joint angles with tokens of their own: "
                     f"use codec.kind senses or symbolic, or 1."
                 )
             weights[self.codec.tokens["proprioception"]] = weight
