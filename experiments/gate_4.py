@@ -1,6 +1,6 @@
 """What does it take for a sequence model to foresee a removal? Gate 4 by itself, for the symbolic eye.
 
-    python experiments/gate_4.py MIND [--episodes 8192] [--minutes 20] [--cell-weight 1] ...
+    python experiments/gate_4.py MIND [--episodes 8192] [--minutes 20] [--posture 0.1] ...
 
 MIND has the symbolic eye (preset ideal; ablation: told where the mark is seen); its self-prior says what G
 is. A new sequence model learns from everyday episodes alone, all of them marked, without the rest of a life:
@@ -14,6 +14,7 @@ what the model does not know of marks, or nobody can.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,7 +24,7 @@ import tyro
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from mirrormark.life.descent import Descent, DescentConfig
+from mirrormark.life.descent import DescentConfig
 from mirrormark.life.held_out import HeldOut, IndicatorConfig, hold_out
 from mirrormark.life.indicators import (
     DREAM_CONTROL_STEPS,
@@ -35,16 +36,21 @@ from mirrormark.life.indicators import (
     latents,
     stretches,
 )
+from mirrormark.life.learner import Learner, LearnerConfig
+from mirrormark.life.memory import Episodes, Memory, MemoryConfig
 from mirrormark.life.rollout import Recipe, gather
+from mirrormark.life.schedule import Lap
 from mirrormark.life.setup import WorldSetup, movement_of
 from mirrormark.life.weights import Loaded, load_weights
 from mirrormark.mind.dream import recall
-from mirrormark.mind.dynamics import Dynamics
-from mirrormark.mind.latent import draw, pick
+from mirrormark.mind.latent import draw
 from mirrormark.mind.mind import Mind
+from mirrormark.mind.outlook import OutlookConfig
 
 LAP = 512
 """Episodes gathered at once."""
+STRIDE = 50
+"""Train steps between two looks at the clock."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +59,12 @@ class Settings:
 
     mind: tyro.conf.Positional[Path]
     data: Path | None = None
-    """Where the episodes are kept for the next question; made if it is not there, else taken as it is."""
+    """Where the episodes are kept for the next question; made if it is not there."""
     episodes: int = 8_192
     """Gathered in laps of 512."""
     held_out: int = 1_024
     minutes: float = 20.0
+    """0: only gather."""
     looks: int = 6
     width: int = 128
     layers: int = 2
@@ -67,69 +74,81 @@ class Settings:
     sequences: int = 32
     frames: int = 64
     learning_rate: float = 1e-3
-    cell_weight: float = 1.0
-    """Of what the next cell costs, beside 1 for each joint: where the mark is seen changes rarely."""
+    """Falls to a twentieth."""
+    posture: float = 1.0
+    """losses.dynamics_posture: weight of what joints cost beside 1 for the cell, which changes rarely."""
+    curious: float = 0.0
+    """memory.curious_share: of each batch, drawn by how badly it was foreseen."""
+    steps: int | None = None
+    """Train steps in all; None: as many as fit into the minutes."""
     threads: int | None = None
     device: str = "cpu"
     seed: int = 0
 
 
 def lived(world: WorldSetup, mind: Mind, s: Settings) -> dict[str, Tensor]:
-    """Everyday episodes with a mark: tokens (N, L, K) and actions (N, L, A)."""
+    """Everyday episodes with a mark: tokens (N, L, K), actions (N, L, A), where the mark is on (N, L)."""
+    laps = max(1, round(s.episodes / LAP))
     if s.data is not None and s.data.exists():
         kept = load_file(s.data)
-        print(f"{s.data} is there: its {len(kept['latent'])} episodes are taken", flush=True)
+        if len(kept["latent"]) != laps * LAP:
+            raise SystemExit(
+                f"{s.data} holds {len(kept['latent'])} episodes: give --episodes so, or no file."
+            )
         return kept
-    worlds, rng, laps = world.worlds(LAP), np.random.default_rng((s.seed, 0x67617465)), []
-    for _ in range(max(1, round(s.episodes / LAP))):
+    worlds, rng, parts = world.worlds(LAP), np.random.default_rng((s.seed, 0x67617465)), []
+    for _ in range(laps):
         plan = Recipe(rng.integers(0, 2**62, LAP), np.ones(LAP, bool), LAP, np.zeros(LAP, np.int64))
-        laps.append(gather(worlds, movement_of(world, worlds), plan, None))
-    observed = {name: torch.cat([lap.observation[name] for lap in laps]) for name in laps[0].observation}
-    kept = {
-        "latent": latents(mind, observed).to(torch.uint8),
-        "action": torch.cat([lap.action for lap in laps]).half(),
-        "removed": torch.cat([~lap.mark[:, -1] for lap in laps]),
-    }
+        lap = gather(worlds, movement_of(world, worlds), plan, None)
+        latent = latents(mind, lap.observation).to(torch.uint8)
+        parts.append({"latent": latent, "action": lap.action.half(), "mark": lap.mark})
+    kept = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
     if s.data is not None:
         save_file(kept, s.data)
     return kept
 
 
-def new_dynamics(mind: Mind, s: Settings) -> Dynamics:
-    """One that has learned nothing, of the asked size."""
+def remember(data: dict[str, Tensor], mind: Mind, s: Settings) -> Memory:
+    """All of them, as a life remembers: in one of its four groups."""
+    n, length = data["mark"].shape
+    fields = {"latent": ((mind.spec.K,), torch.uint8)}
+    room = MemoryConfig(capacity_episodes=4 * n, curious_share=s.curious)
+    memory = Memory(fields, mind.actions, length, room, s.device, torch.float16)
+    marked, policy = torch.ones(n, dtype=torch.bool), torch.zeros(n, dtype=torch.bool)
+    nobody = torch.zeros(n, dtype=torch.int64)
+    memory.extend(Episodes({"latent": data["latent"]}, data["action"], data["mark"], policy, marked, nobody))
+    return memory
+
+
+def beginner(loaded: Loaded, s: Settings) -> Mind:
+    """The same self-prior, and a sequence model of the asked size that has learned nothing."""
+    old = loaded.mind
     sizes = {"width": s.width, "layers": s.layers, "heads": s.heads, "ffn": s.ffn, "dropout": s.dropout}
-    config = replace(mind.dynamics.config, **sizes)
-    return Dynamics(mind.spec, mind.actions, config, mind.codec.look).to(s.device)
+    config = replace(
+        old.config,
+        dynamics=replace(old.config.dynamics, **sizes),
+        losses=replace(old.config.losses, dynamics_posture=s.posture),
+        outlook=OutlookConfig(),
+    )
+    mind = Mind(config, old.codec.senses, old.actions)
+    mind.self_prior.load_state_dict(old.self_prior.state_dict())
+    return mind.to(s.device)
 
 
-class Lessons:
-    """The sequence model's learning, alone."""
-
-    def __init__(self, mind: Mind, data: dict[str, Tensor], s: Settings) -> None:
-        self.mind, self.s = mind, s
-        self.latent, self.action = data["latent"].to(s.device), data["action"].to(s.device)
-        rate = DescentConfig(s.learning_rate, s.learning_rate / 20)
-        self.descent = Descent(mind.dynamics.parameters(), rate)
-        self.weight = torch.ones(mind.spec.K, device=s.device)
-        self.weight[mind.codec.tokens["cell"]] = s.cell_weight
-        self.steps = 0
-
-    def step(self, progress: float) -> None:
-        """One batch of windows; progress: 0 to 1, of the rate's fall."""
-        s, device = self.s, self.latent.device
-        row = torch.randint(len(self.latent), (s.sequences, 1), device=device)
-        start = torch.randint(self.latent.shape[1] - s.frames + 1, (s.sequences, 1), device=device)
-        frame = start + torch.arange(s.frames, device=device)
-        latent, action = self.latent[row, frame].long(), self.action[row, frame].float()
-        dynamics = self.mind.dynamics
-        hidden = dynamics(latent[:, :-1], action[:, :-1])
-        table = dynamics.logits(hidden, latent[:, :-1], latent[:, 1:])
-        loss = -(pick(table, latent[:, 1:]) * self.weight).sum(-1).mean()
-        self.descent.set_progress(progress)
-        self.descent.forget()
-        loss.backward()
-        self.descent.take(loss)
-        self.steps += 1
+def learn(mind: Mind, memory: Memory, s: Settings) -> Iterator[tuple[int, float]]:
+    """Steps taken and seconds since the beginning, at every look."""
+    rate = DescentConfig(s.learning_rate, s.learning_rate / 20)
+    config = LearnerConfig(world=rate, world_sequences=s.sequences, world_frames=s.frames, precision="bf16")
+    learner, began, seconds, look_ = Learner(mind, config, tokens=True), time.time(), 60 * s.minutes, 1
+    while look_ <= s.looks:
+        now = time.time() - began
+        progress = learner.steps / s.steps if s.steps else now / seconds
+        if progress >= look_ / s.looks:
+            yield learner.steps, now
+            look_ += 1
+            continue
+        lap = Lap(0, "life", 0, 0, STRIDE, ("world",), False, False, False, min(progress, 1.0))
+        learner.learn(memory, lap)
 
 
 @torch.no_grad()
@@ -152,13 +171,11 @@ def shown_posture(mind: Mind, held: HeldOut, latent: Tensor, cost: Tensor) -> fl
 
 def look(mind: Mind, held: HeldOut) -> str:
     """Gate 4, in a line."""
-    mind.eval()
     latent = latents(mind, held.episodes.observation)
     cost = efe(mind, latent)
     found = dreamed_removal(mind, held, latent, cost, efe_gap_nats(mind, held.pairs))
     shown = shown_posture(mind, held, latent, cost)
     ahead = foresight_nats(mind, latent, held.episodes.action.to(latent.device))
-    mind.train()
     told = {name: "unknown" if value is None else f"{value:.2f}" for name, value in found.items()}
     gone = {
         where: f"{told[f'dreamed_gone_where_{where}']} ({told[f'seen_gone_where_{where}']})"
@@ -185,18 +202,14 @@ def main(s: Settings) -> None:
     loaded = with_symbols(s.mind)
     world = replace(loaded.world, threads=s.threads)
     data = lived(world, loaded.mind, s)
-    mind = loaded.mind.to(s.device)
-    mind.dynamics = new_dynamics(mind, s)
+    removed = int((~data["mark"][:, -1]).sum())
+    print(f"{world.ablation}; {len(data['mark'])} episodes, {removed} removals", flush=True)
+    if not s.minutes:
+        return
+    mind = beginner(loaded, s)
     held = hold_out(world, IndicatorConfig(everyday_episodes=s.held_out), s.device)
-    lessons, began, seconds = Lessons(mind, data, s), time.time(), 60 * s.minutes
-    print(
-        f"{world.ablation}; {len(data['latent'])} episodes, {int(data['removed'].sum())} removals", flush=True
-    )
-    mind.train()
-    for number in range(s.looks):
-        while (now := time.time() - began) < seconds * (number + 1) / s.looks:
-            lessons.step(min(now / seconds, 1.0))
-        print(f"{lessons.steps} steps, {now:.0f} s: {look(mind, held)}", flush=True)
+    for steps, seconds in learn(mind, remember(data, mind, s), s):
+        print(f"{steps} steps, {seconds:.0f} s: {look(mind, held)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -14,13 +14,15 @@ from mirrormark.presets import PRESETS, Preset
 
 ROOT = Path(__file__).parents[2]
 LIVES = (ROOT / "experiments" / "ablations.txt").read_text().splitlines()
+DREAMS = (ROOT / "experiments" / "dreams.txt").read_text().splitlines()
 
 
 def test_lives_have_names_of_their_own():
-    assert len({line.split()[0] for line in LIVES}) == len(LIVES) > 10
+    lives = LIVES + DREAMS
+    assert len({line.split()[0] for line in lives}) == len(lives) > 10
 
 
-@pytest.mark.parametrize("line", LIVES, ids=lambda line: line.split()[0])
+@pytest.mark.parametrize("line", LIVES + DREAMS, ids=lambda line: line.split()[0])
 def test_every_life_can_be_lived_and_all_but_one_differ_from_swift(
     line: str, monkeypatch: pytest.MonkeyPatch
 ):
@@ -31,6 +33,8 @@ def test_every_life_can_be_lived_and_all_but_one_differ_from_swift(
     ((_, world, mind, config, *_),) = asked
     live.check(mind, config)
     build_mind(mind, world.worlds(1))
+    if world.ablation:
+        return
     assert config.codec_from == (None if name == "paper-codec" else "shipped")
     same = Preset(world, mind, replace(config, codec_from=None)) == PRESETS["swift"]
     assert same == name.startswith("as-it-is")

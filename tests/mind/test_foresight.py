@@ -214,6 +214,8 @@ def test_a_sequence_model_may_heed_what_is_seen_more_than_joints():
         tiny_mind("senses", losses=LossConfig(free_nats=0.0, dynamics_posture=w)) for w in (1.0, 0.0)
     )
     latent, action = random_latent(even, 3, 6), torch.rand(3, 6, ACTIONS)
+    surprises = [token_objective(mind, latent, action)[1] for mind in (even, heeding)]
+    assert (surprises[1] < surprises[0]).all()  # and so does its curiosity
     for objective in (lambda *given: token_objective(*given)[0], dynamics_objective):
         assert objective(heeding, latent, action).loss < objective(even, latent, action).loss
         objective(heeding, latent, action).loss.backward()

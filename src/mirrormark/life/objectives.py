@@ -35,13 +35,13 @@ def costs_of(mind: Mind, dreamed: Dream) -> Tensor:
 
 
 def token_objective(mind: Mind, latent: Tensor, action: Tensor) -> tuple[Objective, Tensor]:
-    """E9 on stored latents (point masses), and each sequence's worst-predicted frame, (B,) nats, for
-    curiosity."""
+    """E9 on stored latents (point masses), and each sequence's worst-predicted frame, (B,) nats, tokens
+    weighed as in E9, for curiosity."""
     weights = mind.config.losses
     hidden = mind.dynamics(latent[:, :-1], action[:, :-1])
     table = mind.dynamics.logits(hidden, latent[:, :-1], latent[:, 1:])
     loss = losses.point_dynamics_loss(latent[:, 1:], table, weights.free_nats, mind.heed)
-    surprise = -losses.pick(table.detach(), latent[:, 1:]).sum(-1).amax(1)
+    surprise = -(losses.pick(table.detach(), latent[:, 1:]) * mind.heed).sum(-1).amax(1)
     return Objective(weights.dynamics * loss, {"dynamics": loss.detach()}), surprise
 
 
