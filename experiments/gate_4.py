@@ -25,17 +25,15 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from mirrormark.life.descent import DescentConfig
-from mirrormark.life.held_out import HeldOut, IndicatorConfig, hold_out
-from mirrormark.life.indicators import (
+from mirrormark.life.dreamed import (
     DREAM_CONTROL_STEPS,
     dreamed_removal,
-    efe,
-    efe_gap_nats,
     find_removals,
     foresight_nats,
-    latents,
     stretches,
 )
+from mirrormark.life.held_out import HeldOut, IndicatorConfig, efe, hold_out, latents
+from mirrormark.life.indicators import efe_gap_nats
 from mirrormark.life.learner import Learner, LearnerConfig
 from mirrormark.life.memory import Episodes, Memory, MemoryConfig
 from mirrormark.life.rollout import Recipe, gather
@@ -183,8 +181,9 @@ def look(mind: Mind, held: HeldOut) -> str:
     }
     return (
         f"next frame {ahead:.2f} nats; dreamed ÷ real fall {told['dreamed_fall_ratio']} "
-        f"(n = {found['removals_found']}); not seen where it came off {gone['removed']}, "
-        f"where it stayed {gone['kept']}; shown the posture {shown:.2f} of the fall"
+        f"(n = {found['removals_found']}), contrast {told['dreamed_fall_contrast']}; "
+        f"not seen where it came off {gone['removed']}, where it stayed {gone['kept']}; "
+        f"shown the posture {shown:.2f} of the fall"
     )
 
 

@@ -26,8 +26,8 @@ import numpy as np
 import torch
 import tyro
 
-from mirrormark.life.held_out import HELD_OUT_SEED
-from mirrormark.life.indicators import DREAM_CONTROL_STEPS, efe, find_removals
+from mirrormark.life.dreamed import DREAM_CONTROL_STEPS, find_removals
+from mirrormark.life.held_out import HELD_OUT_SEED, efe
 from mirrormark.life.rollout import encode
 from mirrormark.life.setup import movement_of
 from mirrormark.life.weights import Loaded, load_weights

@@ -6,9 +6,9 @@ LIVES.txt has a line for each life: its name, then the words of `mirrormark trai
 
     seed-0 --preset swift --seed 0 --life.codec-from shipped
 
-A life goes to its own end, or to its first exam point at or after --until episodes (its learning rates fall
-as they would have). Run folders: FOLDER/NAME; what they print: FOLDER/NAME.log. Ctrl-C or SIGTERM lets each
-finish its lap. Several of these may run at once if all their lives have names of their own.
+A life goes to its own end, or a lap beyond its first exam point at or after --until episodes (its learning
+rates fall as they would have). Run folders: FOLDER/NAME; what they print: FOLDER/NAME.log. Ctrl-C or SIGTERM
+lets each finish its lap. Several of these may run at once if all their lives have names of their own.
 """
 
 import json
@@ -52,6 +52,7 @@ def main(asked: SideBySide) -> None:
     if len({line.split()[0] for line in waiting}) < len(waiting):
         raise SystemExit(f"{asked.lives} has a name twice: give every life one of its own.")
     failed: list[str] = []
+    stopped: set[str] = set()
     going: dict[str, subprocess.Popen[bytes]] = {}
     try:
         while waiting or going:
@@ -65,8 +66,11 @@ def main(asked: SideBySide) -> None:
                     del going[name]
                     failed += [name] if life.returncode > 0 else []  # ours end by a signal or well
                     print(f"{name} ends with {life.returncode}", flush=True)
-                elif asked.until is not None and _examined(asked.folder / name) >= asked.until:
-                    os.killpg(life.pid, signal.SIGKILL)  # all that is wanted of it is on disk
+                elif name not in stopped and _done(asked, name):
+                    # Not SIGKILL: a client of MPS that dies with work on the GPU may take others with it, or
+                    # spoil what they compute (notebook, run 23).
+                    life.terminate()
+                    stopped.add(name)
     finally:
         for life in going.values():
             life.terminate()
@@ -84,6 +88,10 @@ def _begin(asked: SideBySide, name: str, words: list[str]) -> "subprocess.Popen[
         return subprocess.Popen(
             command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
         )
+
+
+def _done(asked: SideBySide, name: str) -> bool:
+    return asked.until is not None and _examined(asked.folder / name) >= asked.until
 
 
 def _examined(run: Path) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mirrormark.life.indicators import efe
+from mirrormark.life.held_out import efe
 from mirrormark.life.rollout import Actor
 from mirrormark.life.weights import Loaded, load_weights
 from mirrormark.mind.dream import replay_dream

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from mirrormark.exam.oracle import Oracle
-from mirrormark.life.indicators import efe
+from mirrormark.life.held_out import efe
 from mirrormark.life.rollout import Actor, encode
 from mirrormark.life.setup import movement_of
 from mirrormark.life.weights import load_weights

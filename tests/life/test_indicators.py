@@ -7,6 +7,7 @@ import pytest
 import torch
 from tiny_lives import born, joint, symbolic
 
+from mirrormark.life import dreamed, held_out
 from mirrormark.life import indicators as gates
 from mirrormark.life.held_out import HELD_OUT_SEED, IndicatorConfig, hold_out
 from mirrormark.life.rollout import recipe
@@ -105,7 +106,7 @@ def test_removals_are_found_ten_steps_ahead_and_only_with_room():
     mark[1] = True  # stayed
     mark[2, :12] = True  # too early for a context of 4 before frame 2
     mark[3, :95] = True  # too late for 20 steps after frame 85
-    rows, present = gates.find_removals(mark, context=4)
+    rows, present = dreamed.find_removals(mark, context=4)
     assert rows.tolist() == [0] and present.tolist() == [30]
 
 
@@ -115,10 +116,10 @@ def test_a_perfect_dreamer_falls_like_the_world_and_a_stubborn_one_does_not(told
         for parameter in mind.self_prior.parameters():
             parameter.zero_()
         mind.self_prior.bias[-1, NO_CELL] = 5.0
-    latent = gates.latents(mind, told.episodes.observation)
-    cost = gates.efe(mind, latent)
+    latent = held_out.latents(mind, told.episodes.observation)
+    cost = held_out.efe(mind, latent)
     mark = told.episodes.mark
-    rows, present = gates.find_removals(mark, mind.config.imagination.context)
+    rows, present = dreamed.find_removals(mark, mind.config.imagination.context)
     assert len(rows) >= 3
     real = latent[rows, present + 20], latent[mark.all(1), :][:, 0]
 
@@ -126,14 +127,23 @@ def test_a_perfect_dreamer_falls_like_the_world_and_a_stubborn_one_does_not(told
         end = real[0] if len(context) == len(rows) else context[:, -1]
         return torch.stack([context[:, -1], end], 1)
 
-    monkeypatch.setattr(gates, "replay_dream", perfect)
-    found = gates.dreamed_removal(mind, told, latent, cost, 5.0)
+    monkeypatch.setattr(dreamed, "replay_dream", perfect)
+    found = dreamed.dreamed_removal(mind, told, latent, cost, 5.0)
     assert found["dreamed_fall_nats"] == pytest.approx(found["real_fall_nats"])
     assert found["dreamed_gone_where_removed"] == 1.0
-    monkeypatch.setattr(gates, "replay_dream", lambda d, context, *_: torch.stack([context[:, -1]] * 2, 1))
-    stubborn = gates.dreamed_removal(mind, told, latent, cost, 5.0)
+    assert found["dreamed_fall_ratio"] == pytest.approx(1)
+    assert 0.8 < found["dreamed_fall_contrast"] < 1.3  # it lets every other mark be, as most are
+    monkeypatch.setattr(dreamed, "replay_dream", lambda d, context, *_: torch.stack([context[:, -1]] * 2, 1))
+    stubborn = dreamed.dreamed_removal(mind, told, latent, cost, 5.0)
     assert stubborn["dreamed_fall_nats"] == pytest.approx(0.0)
     assert stubborn["dreamed_gone_where_kept"] <= 0.5
+    assert stubborn["dreamed_fall_contrast"] == pytest.approx(0)
+    silent = latent[:1, 0].clone()
+    silent[:, -1] = NO_CELL
+    monkeypatch.setattr(dreamed, "replay_dream", lambda d, c, *_: silent.expand(len(c), 2, -1))
+    fading = dreamed.dreamed_removal(mind, told, latent, cost, 5.0)
+    assert fading["dreamed_fall_ratio"] == pytest.approx(1, abs=0.05)  # all marks fade: a perfect ratio
+    assert abs(fading["dreamed_fall_contrast"]) < 0.5  # which tells nothing apart
 
 
 class Measured:
@@ -155,18 +165,18 @@ class Measured:
 def test_optimism_is_what_the_dream_lacks_of_the_real_cost(told, monkeypatch):
     """The world's own future is no optimism; a dream that stands still lacks what the world adds later."""
     mind = born(symbolic()).mind
-    latent = gates.latents(mind, told.episodes.observation)[:4, :100]
-    action, cost = told.episodes.action[:4, :100], gates.efe(mind, latent)
-    ahead = slice(50, 50 + gates.DREAM_CONTROL_STEPS + 1)
+    latent = held_out.latents(mind, told.episodes.observation)[:4, :100]
+    action, cost = told.episodes.action[:4, :100], held_out.efe(mind, latent)
+    ahead = slice(50, 50 + dreamed.DREAM_CONTROL_STEPS + 1)
 
-    def optimism(dreamed, cost=cost):
+    def optimism(imagined, cost=cost):
         def replay(_, past, acted, to_do, __):
             assert torch.equal(past[:, -1], latent[:, 50]) and acted.shape[1] == past.shape[1] - 1
             assert torch.equal(to_do, action[:, ahead][:, :-1])
-            return dreamed
+            return imagined
 
-        monkeypatch.setattr(gates, "replay_dream", replay)
-        return gates.dream_optimism_nats(mind, latent, action, cost)
+        monkeypatch.setattr(dreamed, "replay_dream", replay)
+        return dreamed.dream_optimism_nats(mind, latent, action, cost)
 
     assert optimism(latent[:, ahead]) == pytest.approx(0, abs=1e-4)
     still = latent[:, 50:51].expand_as(latent[:, ahead])
@@ -222,17 +232,17 @@ def test_a_dream_is_not_compared_with_a_fall_that_did_not_happen(told):
         for parameter in mind.self_prior.parameters():
             parameter.zero_()
         mind.self_prior.bias[-1, NO_CELL] = -5.0
-    latent = gates.latents(mind, told.episodes.observation)
-    found = gates.dreamed_removal(mind, told, latent, gates.efe(mind, latent), 5.0)
+    latent = held_out.latents(mind, told.episodes.observation)
+    found = dreamed.dreamed_removal(mind, told, latent, held_out.efe(mind, latent), 5.0)
     assert found["real_fall_nats"] < 0 and found["dreamed_fall_ratio"] is None
     assert found["dreamed_fall_nats"] is not None
 
 
 def test_without_a_removal_gate_four_is_unknown(told):
     mind = born(symbolic()).mind
-    latent = gates.latents(mind, told.episodes.observation)
+    latent = held_out.latents(mind, told.episodes.observation)
     stays = told._replace(episodes=told.episodes._replace(mark=torch.ones_like(told.episodes.mark)))
-    found = gates.dreamed_removal(mind, stays, latent, gates.efe(mind, latent), 5.0)
+    found = dreamed.dreamed_removal(mind, stays, latent, held_out.efe(mind, latent), 5.0)
     assert found["removals_found"] == 0
     assert found["dreamed_fall_nats"] is None and found["dreamed_fall_ratio"] is None
     assert json.loads(json.dumps(found)) == found

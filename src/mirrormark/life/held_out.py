@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from mirrormark.life.memory import Episodes
-from mirrormark.life.rollout import Recipe, gather, to_tensors
+from mirrormark.life.rollout import Recipe, encode, gather, to_tensors
 from mirrormark.life.setup import WorldSetup, movement_of
+from mirrormark.mind.mind import Mind
 from mirrormark.world.senses import Device
 from mirrormark.world.worlds import EPISODE_CONTROL_STEPS, Worlds
 
@@ -123,3 +124,25 @@ class _Watch:
 
         mask = torch.from_numpy(np.concatenate(self._masks)).to(device)
         return Pairs(joined(0), joined(1), mask)
+
+
+@torch.no_grad()
+def efe(mind: Mind, latent: Tensor) -> Tensor:
+    """G of latents (..., K), in pieces."""
+    flat = latent.reshape(-1, latent.shape[-1])
+    return torch.cat([mind.expected_free_energy(part) for part in flat.split(8192)]).reshape(
+        latent.shape[:-1]
+    )
+
+
+@torch.no_grad()
+def latents(mind: Mind, observation: dict[str, Tensor]) -> Tensor:
+    """(N, L, ...) observations -> (N, L, K), in pieces."""
+    names = list(observation)
+    lead = observation[names[0]].shape[:2]
+    flat = {name: value.flatten(0, 1) for name, value in observation.items()}
+    pieces = torch.arange(lead[0] * lead[1]).split(4096)
+    codes = [
+        encode(mind, {name: flat[name][rows[0] : rows[-1] + 1] for name in names}, False) for rows in pieces
+    ]
+    return torch.cat(codes).unflatten(0, lead)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 
+from mirrormark.life.dreamed import DREAM_CONTROL_STEPS
 from mirrormark.life.held_out import IndicatorConfig
-from mirrormark.life.indicators import DREAM_CONTROL_STEPS
 from mirrormark.life.learner import Learner, LearnerConfig
 from mirrormark.life.memory import Episodes, Memory, MemoryConfig
 from mirrormark.life.nan import NotFinite, dump
