@@ -1,7 +1,8 @@
-"""What the experiments measure by: a ruler for dreams, and episodes that are lived again."""
+"""What the experiments measure by: a ruler for dreams, episodes that are lived again, gate 4 by itself."""
 
 import importlib.util
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -75,3 +76,51 @@ def test_an_episode_is_lived_again_with_its_mark_elsewhere(ideal: Loaded, monkey
     assert away[own] == pytest.approx(0, abs=1e-9)
     assert same[own] and not same.all()  # its own site is seen as it was
     assert off[own] == (not life.on[0, 60])
+
+
+def test_a_sequence_model_learns_by_itself_from_marked_everyday_episodes(
+    ideal: Loaded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    gate_4 = experiment("gate_4")
+    monkeypatch.setattr(gate_4, "LAP", 4)
+    monkeypatch.setattr(gate_4, "STRIDE", 1)
+    sizes = {"width": 16, "layers": 1, "heads": 2, "ffn": 16, "sequences": 2, "frames": 24}
+    settings = gate_4.Settings(
+        Path("none"), data=tmp_path / "data", episodes=8, steps=4, looks=2, posture=0.1, curious=0.5, **sizes
+    )
+    data = gate_4.lived(ideal.world, ideal.mind, settings)
+    assert data["mark"].shape == (8, 101) and data["mark"][:, 0].all()
+    again = gate_4.lived(ideal.world, ideal.mind, settings)
+    assert torch.equal(again["latent"], data["latent"])
+    with pytest.raises(SystemExit, match="holds 8 episodes"):
+        gate_4.lived(ideal.world, ideal.mind, replace(settings, episodes=16))
+    mind = gate_4.beginner(ideal, settings)
+    before = {name: weight.clone() for name, weight in mind.state_dict().items()}
+    memory = gate_4.remember(data, mind, settings)
+    assert memory.counts["random_marked"] == len(memory) == 8
+    looks = list(gate_4.learn(mind, memory, settings))
+    assert [steps for steps, _ in looks] == [2, 4]
+    changed = {
+        name.split(".")[0] for name, w in mind.state_dict().items() if not torch.equal(w, before[name])
+    }
+    assert changed == {"dynamics"}
+    own = gate_4.beginner(ideal, replace(settings, goes_on=True)).dynamics.state_dict()
+    assert all(torch.equal(own[name], weight) for name, weight in ideal.mind.dynamics.state_dict().items())
+
+
+def test_a_mark_is_lost_and_found():
+    lost, back = experiment("fading").turns(torch.tensor([[1, 1, 0, 1], [1, 1, 1, 0]]).bool())
+    assert lost == pytest.approx(2 / 5) and back == 1.0
+
+
+def test_a_life_is_done_at_its_first_exam_point_from_there_on(tmp_path: Path):
+    side_by_side = experiment("side_by_side")
+    asked = side_by_side.SideBySide(tmp_path, tmp_path / "lives.txt", until=8_192)
+    assert not side_by_side._done(asked, "one")
+    (tmp_path / "one").mkdir()
+    exams = tmp_path / "one" / "exams.jsonl"
+    exams.write_text('{"episodes": 4096}\n{"episodes": 9000}')  # the second is still being written
+    assert not side_by_side._done(asked, "one")
+    exams.write_text('{"episodes": 4096}\n{"episodes": 9000}\n')
+    assert side_by_side._done(asked, "one")
+    assert not side_by_side._done(replace(asked, until=None), "one")

@@ -61,7 +61,7 @@ def hold_out(setup: WorldSetup, config: IndicatorConfig, device: torch.device | 
     """Roll out the held-out episodes and take pairs on the way; the same for every mind of this setup."""
     device = torch.device(device)
     n = config.everyday_episodes
-    worlds = setup.worlds(n, _eye_device(setup, device))
+    worlds = setup.worlds(n, eye_device(setup, device))
     watch = _Watch(worlds, config.pairs)
     plan = Recipe(HELD_OUT_SEED + np.arange(n), np.arange(n) % 4 != 0, n, np.zeros(n, np.int64))
     episodes = gather(watch, movement_of(setup, worlds), plan, None)  # type: ignore[arg-type]
@@ -76,7 +76,8 @@ def hold_out(setup: WorldSetup, config: IndicatorConfig, device: torch.device | 
     )
 
 
-def _eye_device(setup: WorldSetup, device: torch.device) -> Device:
+def eye_device(setup: WorldSetup, device: torch.device) -> Device:
+    """Where the eye looks best for a mind on that device."""
     return "cuda" if device.type == "cuda" and "vision" in setup.senses else "cpu"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from mirrormark.life.dreamed import DREAM_CONTROL_STEPS
-from mirrormark.life.held_out import IndicatorConfig
+from mirrormark.life.held_out import IndicatorConfig, eye_device
 from mirrormark.life.learner import Learner, LearnerConfig
 from mirrormark.life.memory import Episodes, Memory, MemoryConfig
 from mirrormark.life.nan import NotFinite, dump
@@ -138,9 +138,8 @@ class Life:
         """n worlds to live in, or n to be examined in (all before a mirror); made once for each n."""
         key = (n, examined)
         if key not in self._worlds:
-            seeing = self.device.type == "cuda" and "vision" in self.world.senses
             mirrors = None if examined else self.world.mirrors(n)
-            self._worlds[key] = self.world.worlds(n, "cuda" if seeing else "cpu", mirrors)
+            self._worlds[key] = self.world.worlds(n, eye_device(self.world, self.device), mirrors)
         return self._worlds[key]
 
     @property
