@@ -7,7 +7,7 @@ is nearer to what a mark makes of it than to what it is without. Told for each o
 in what share of them G says so still. And of all steps: how often a mark that was seen is not seen a step
 later, and one that was not is seen again. In the world that is what arms cover, and what a codec does not say
 of a mark that is there; what a dream has beyond it fades. Last, of frames with so many pixels of the mark:
-in what share G says that there is one.
+in what share G says that there is one. (`keeping_up.py` asks the like of the policy's own episodes.)
 """
 
 from __future__ import annotations
@@ -76,7 +76,11 @@ def stretches(mind: Mind, held: HeldOut) -> tuple[Tensor, Tensor]:
     for now in PRESENTS:
         past, ahead = slice(now - context + 1, now), slice(now, now + STEPS)
         dreamed = replay_dream(
-            mind.dynamics, latent[:, past.start : now + 1], action[:, past], action[:, ahead]
+            mind.dynamics,
+            latent[:, past.start : now + 1],
+            action[:, past],
+            action[:, ahead],
+            mind.config.imagination.temperature,
         )
         shows = seen[:, now]
         world_sees.append(seen[shows, now : now + STEPS + 1])

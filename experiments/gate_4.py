@@ -81,7 +81,7 @@ class Settings:
     curious: float = 0.0
     """memory.curious_share: of each batch, drawn by how badly it was foreseen."""
     steps: int | None = None
-    """Train steps in all; None: as many as fit into the minutes."""
+    """Train steps in all, in strides of 50; None: as many as fit into the minutes."""
     threads: int | None = None
     device: str = "cpu"
     seed: int = 0
@@ -117,8 +117,8 @@ def remember(data: dict[str, Tensor], mind: Mind, s: Settings) -> Memory:
     room = MemoryConfig(capacity_episodes=4 * n, curious_share=s.curious)
     memory = Memory(fields, mind.actions, length, room, s.device, torch.float16)
     marked, policy = torch.ones(n, dtype=torch.bool), torch.zeros(n, dtype=torch.bool)
-    nobody = torch.zeros(n, dtype=torch.int64)
-    memory.extend(Episodes({"latent": data["latent"]}, data["action"], data["mark"], policy, marked, nobody))
+    let_go = torch.zeros(n, dtype=torch.int64)  # everyday movement moves them from the first frame on
+    memory.extend(Episodes({"latent": data["latent"]}, data["action"], data["mark"], policy, marked, let_go))
     return memory
 
 
@@ -145,16 +145,19 @@ def learn(mind: Mind, memory: Memory, s: Settings) -> Iterator[tuple[int, float]
     """Steps taken and seconds since the beginning, at every look."""
     rate = DescentConfig(s.learning_rate, s.learning_rate / 20)
     config = LearnerConfig(world=rate, world_sequences=s.sequences, world_frames=s.frames, precision="bf16")
-    learner, began, seconds, look_ = Learner(mind, config, tokens=True), time.time(), 60 * s.minutes, 1
-    while look_ <= s.looks:
-        now = time.time() - began
-        progress = learner.steps / s.steps if s.steps else now / seconds
-        if progress >= look_ / s.looks:
-            yield learner.steps, now
-            look_ += 1
-            continue
-        lap = Lap(0, "life", 0, 0, STRIDE, ("world",), False, False, False, min(progress, 1.0))
-        learner.learn(memory, lap)
+    learner, began = Learner(mind, config, tokens=True), time.time()
+    lesson = Lap(
+        index=0, phase="life", episodes=0, episodes_after=0, steps=STRIDE, stages=("world",),
+        policy_moves=False, exam=False, checkpoint=False, progress=0.0,
+    )  # fmt: skip
+
+    def progress() -> float:
+        return learner.steps / s.steps if s.steps else (time.time() - began) / (60 * s.minutes)
+
+    for number in range(1, s.looks + 1):
+        while (now := progress()) < number / s.looks:
+            learner.learn(memory, lesson._replace(progress=now))
+        yield learner.steps, time.time() - began
 
 
 @torch.no_grad()

@@ -12,7 +12,7 @@ foretell, if it foretells things as often as they happen. (One that drops every 
 Sites are tried near the real one first, then from twice as far, and so on, evenly, until those that look
 alike no longer reach the edge.
 
-Printed: as in life/indicators.py, how far G falls from ten control steps before the removal to ten after it,
+Printed: as in life/dreamed.py, how far G falls from ten control steps before the removal to ten after it,
 in the world, in the mind's own dream and in the best one; and in what share the mark is then off.
 """
 

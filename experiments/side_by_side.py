@@ -67,13 +67,13 @@ def main(asked: SideBySide) -> None:
                     failed += [name] if life.returncode > 0 else []  # ours end by a signal or well
                     print(f"{name} ends with {life.returncode}", flush=True)
                 elif name not in stopped and _done(asked, name):
-                    # Not SIGKILL: a client of MPS that dies with work on the GPU may take others with it, or
-                    # spoil what they compute (notebook, run 23).
+                    # Not SIGKILL: a client of MPS that dies with work on the GPU may take others with it.
                     life.terminate()
                     stopped.add(name)
     finally:
-        for life in going.values():
-            life.terminate()
+        for name, life in going.items():
+            if name not in stopped:  # asked twice, a life would not finish its lap
+                life.terminate()
         for life in going.values():
             life.wait()
     if failed:

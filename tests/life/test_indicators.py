@@ -244,5 +244,7 @@ def test_without_a_removal_gate_four_is_unknown(told):
     stays = told._replace(episodes=told.episodes._replace(mark=torch.ones_like(told.episodes.mark)))
     found = dreamed.dreamed_removal(mind, stays, latent, held_out.efe(mind, latent), 5.0)
     assert found["removals_found"] == 0
-    assert found["dreamed_fall_nats"] is None and found["dreamed_fall_ratio"] is None
+    assert all(
+        found[name] is None for name in ("dreamed_fall_nats", "dreamed_fall_ratio", "dreamed_fall_contrast")
+    )
     assert json.loads(json.dumps(found)) == found

@@ -86,7 +86,8 @@ def dreamed_removal(
 
 
 class _Fall(NamedTuple):
-    """How far G falls in 20 steps and in what share of them the mark is gone: in the world, in dreams."""
+    """How far G falls in 20 steps, and in what share of the stretches the mark is gone then: in the world, in
+    dreams."""
 
     real_nats: float
     dreamed_nats: float
@@ -107,12 +108,12 @@ def _fall(mind: Mind, real: Removals, gap_nats: float) -> _Fall:
     )
 
 
-def _share_gone(mind: Mind, dreamed: Tensor, before: Tensor, gap_nats: float) -> float:
+def _share_gone(mind: Mind, end: Tensor, before: Tensor, gap_nats: float) -> float:
     """Symbolic eye: no cell is seen. Pixels: G fell by more than half of the gap that a mark makes."""
     place = mind.codec.tokens.get("cell")
     if place is not None:
-        return float((dreamed[:, place] == mind.spec.classes[place][0] - 1).float().mean())
-    return float((before - efe(mind, dreamed) > gap_nats / 2).float().mean())
+        return float((end[:, place] == mind.spec.classes[place][0] - 1).float().mean())
+    return float((before - efe(mind, end) > gap_nats / 2).float().mean())
 
 
 @torch.no_grad()
