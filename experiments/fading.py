@@ -95,7 +95,7 @@ def main(s: Settings) -> None:
     setup = replace(loaded.world, threads=s.threads)
     held = hold_out(setup, IndicatorConfig(everyday_episodes=s.episodes, pairs=2_048), "cpu")
     world, dream = stretches(loaded.mind, held)
-    print(f"{len(world)} stretches")
+    print(f"{setup.ablation or 'pixels'}; {len(world)} stretches")
     for step in (1, 2, 5, 10, 20, 30):
         shares = (float(sees[:, step].float().mean()) for sees in (world, dream))
         print(

@@ -1,5 +1,5 @@
 """Everyday episodes that nobody learns from, and paired frames with and without the mark: what indicators
-look at.
+look at, and what a mind makes of it.
 
 No part of the mind ever gets these pairs, masks or labels.
 """
