@@ -1,5 +1,6 @@
 """What `mirrormark train`, `runs` and `replay-nan` do, once their words are understood."""
 
+import errno
 import signal
 import sys
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from mirrormark.mind.codec import Codec
 from mirrormark.mind.mind import MindConfig
 
 Device = Literal["auto", "cpu", "cuda"]
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Interrupted(Exception):
@@ -121,8 +123,8 @@ def _live_in(run: Run, life: Life, preset: str, resume: bool, hooks: tuple[Hook,
     except BaseException as error:
         _note_failure(run, error)
         if isinstance(error, OSError):
-            what = error.strerror or str(error)
-            raise RunError(f"{run.path}: {what}. Make room, then go on with --resume.") from error
+            what, mend = error.strerror or str(error), "Make room" if error.errno in _FULL else "Mend that"
+            raise RunError(f"{run.path}: {what}. {mend}, then go on with --resume.") from error
         if isinstance(error, NotFinite | UnstableWorlds | torch.OutOfMemoryError):
             raise RunError(f"{run.path}: {error}") from error
         raise
