@@ -7,9 +7,15 @@ mark is seen). A sequence model, a new one or MIND's own, learns from everyday e
 marked, without the rest of a life: the most removals for the least work. Every look tells, of held-out
 episodes, what the next frame costs, and gate 4's measures: how far G falls in the dream where the mark came
 off in the world, in shares of the real fall; how much farther than where it stayed on (contrast); in what
-share of dreams no mark is seen, where it came off and where it stayed on (in brackets: the world's own). Last
+share of dreams no mark is seen, where it came off and where it stayed on (in brackets: the world's own). Then
 the same fall in dreams that are shown the real posture of every step: what is left then is what the model
-does not know of marks, or nobody can.
+does not know of marks, or nobody can. Last fall and contrast of episodes that it learned from: far above the
+others, they are known by heart, and more data would help; equal, it has not learned enough.
+
+Gathering is most of the time. Its laps are kept one by one, so that many processes can do it at once:
+
+    W="python experiments/gate_4.py MIND --data FOLDER --threads 1 --minutes 0"
+    seq 0 15 | xargs -P 16 -I@ $W --share @ 16
 """
 
 from __future__ import annotations
@@ -19,12 +25,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numba
 import numpy as np
 import torch
 import tyro
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
+from mirrormark.life.checkpoint import replace_bytes
 from mirrormark.life.descent import DescentConfig
 from mirrormark.life.dreamed import (
     DREAM_CONTROL_STEPS,
@@ -57,8 +65,10 @@ class Settings:
     """Which data, which model, how long."""
 
     mind: tyro.conf.Positional[Path]
-    data: Path | None = None
-    """Where the episodes are kept for the next question; made if it is not there."""
+    data: Path
+    """Folder in which the laps are kept for the next question; those that are missing are gathered."""
+    share: tuple[int, int] = (0, 1)
+    """Gather only every so manieth missing lap, beginning with this one: (0, 16), (1, 16), ..."""
     episodes: int = 8_192
     """Gathered in laps of 512."""
     held_out: int = 1_024
@@ -87,25 +97,41 @@ class Settings:
     seed: int = 0
 
 
-def lived(world: WorldSetup, mind: Mind, s: Settings) -> dict[str, Tensor]:
-    """Everyday episodes with a mark: tokens (N, L, K), actions (N, L, A), where the mark is on (N, L)."""
-    laps = max(1, round(s.episodes / LAP))
-    if s.data is not None and s.data.exists():
-        kept = load_file(s.data)
-        if not 0 <= laps * LAP - len(kept["latent"]) < LAP:  # worlds whose physics broke are left out
-            raise SystemExit(f"--data {s.data} holds {len(kept['latent'])} episodes: ask for as many.")
-        return kept
-    worlds = world.worlds(LAP, eye_device(world, mind.device))
-    rng, sight, parts = np.random.default_rng((s.seed, 0x67617465)), Sight(mind, False), []
-    for _ in range(laps):
-        plan = Recipe(rng.integers(0, 2**62, LAP), np.ones(LAP, bool), LAP, np.zeros(LAP, np.int64))
-        lap = gather(worlds, movement_of(world, worlds), plan, None, sight)
-        latent = lap.observation["latent"].to("cpu", torch.uint8)
-        parts.append({"latent": latent, "action": lap.action.half(), "mark": lap.mark})
-    kept = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-    if s.data is not None:
-        save_file(kept, s.data)
-    return kept
+def lived(world: WorldSetup, mind: Mind, s: Settings) -> list[Path]:
+    """Everyday episodes with a mark, lap by lap; those of our share that are missing are gathered now."""
+    s.data.mkdir(parents=True, exist_ok=True)
+    laps = {lap: s.data / f"lap-{lap:05d}.safetensors" for lap in range(max(1, round(s.episodes / LAP)))}
+    (mine, of), missing = s.share, [lap for lap, place in laps.items() if not place.exists()]
+    ours = [lap for lap in missing if lap % of == mine]
+    if ours:
+        worlds = world.worlds(LAP, eye_device(world, mind.device))
+        movement, sight, began = movement_of(world, worlds), Sight(mind, False), time.time()
+        for done, lap in enumerate(ours, 1):
+            rng = np.random.default_rng((s.seed, 0x67617465, lap))
+            plan = Recipe(rng.integers(0, 2**62, LAP), np.ones(LAP, bool), LAP, np.zeros(LAP, np.int64))
+            found = gather(worlds, movement, plan, None, sight)
+            latent = found.observation["latent"].to("cpu", torch.uint8)
+            part = {"latent": latent, "action": found.action.half(), "mark": found.mark}
+            replace_bytes(laps[lap], save(part))
+            print(f"gathered {done} of {len(ours)} laps, {time.time() - began:.0f} s", flush=True)
+    return list(laps.values())
+
+
+def joined(laps: list[Path]) -> dict[str, Tensor]:
+    """Tokens (N, L, K), actions (N, L, A), where the mark is on (N, L)."""
+    missing = sum(not place.exists() for place in laps)
+    if missing:
+        raise SystemExit(f"{missing} of {len(laps)} laps are missing in {laps[0].parent}: gather them first.")
+    parts = [load_file(place) for place in laps]
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def whole(data: dict[str, Tensor]) -> Episodes:
+    """As episodes that everyday movement moves from their first frame on."""
+    n = len(data["mark"])
+    marked, policy = torch.ones(n, dtype=torch.bool), torch.zeros(n, dtype=torch.bool)
+    let_go = torch.zeros(n, dtype=torch.int64)
+    return Episodes({"latent": data["latent"]}, data["action"], data["mark"], policy, marked, let_go)
 
 
 def remember(data: dict[str, Tensor], mind: Mind, s: Settings) -> Memory:
@@ -114,9 +140,7 @@ def remember(data: dict[str, Tensor], mind: Mind, s: Settings) -> Memory:
     fields = {"latent": ((mind.spec.K,), torch.uint8)}
     room = MemoryConfig(capacity_episodes=4 * n, curious_share=s.curious)
     memory = Memory(fields, mind.actions, length, room, s.device, torch.float16)
-    marked, policy = torch.ones(n, dtype=torch.bool), torch.zeros(n, dtype=torch.bool)
-    let_go = torch.zeros(n, dtype=torch.int64)  # everyday movement moves them from the first frame on
-    memory.extend(Episodes({"latent": data["latent"]}, data["action"], data["mark"], policy, marked, let_go))
+    memory.extend(whole(data))
     return memory
 
 
@@ -176,14 +200,19 @@ def shown_posture(mind: Mind, held: HeldOut, latent: Tensor, cost: Tensor) -> fl
     return float((before - efe(mind, now)).mean() / (before - real.efe[:, -1]).mean())
 
 
-def look(mind: Mind, held: HeldOut) -> str:
+def look(mind: Mind, held: HeldOut, known: Episodes) -> str:
     """Gate 4, in a line."""
-    latent = latents(mind, held.episodes.observation)
+    latent, gap = latents(mind, held.episodes.observation), efe_gap_nats(mind, held.pairs)
     cost = efe(mind, latent)
-    found = dreamed_removal(mind, held, latent, cost, efe_gap_nats(mind, held.pairs))
+    found = dreamed_removal(mind, held, latent, cost, gap)
+    by_heart = known.observation["latent"].long()
+    learned = dreamed_removal(mind, held._replace(episodes=known), by_heart, efe(mind, by_heart), gap)
     shown = shown_posture(mind, held, latent, cost)
     ahead = foresight_nats(mind, latent, held.episodes.action.to(latent.device))
-    told = {name: "unknown" if value is None else f"{value:.2f}" for name, value in found.items()}
+    told, own = (
+        {name: "unknown" if value is None else f"{value:.2f}" for name, value in which.items()}
+        for which in (found, learned)
+    )
     gone = {
         where: f"{told[f'dreamed_gone_where_{where}']} ({told[f'seen_gone_where_{where}']})"
         for where in ("removed", "kept")
@@ -192,26 +221,31 @@ def look(mind: Mind, held: HeldOut) -> str:
         f"next frame {ahead:.2f} nats; dreamed ÷ real fall {told['dreamed_fall_ratio']} "
         f"(n = {found['removals_found']}), contrast {told['dreamed_fall_contrast']}; "
         f"not seen where it came off {gone['removed']}, where it stayed {gone['kept']}; "
-        f"shown the posture {shown:.2f} of the fall"
+        f"shown the posture {shown:.2f} of the fall; of episodes it learned from {own['dreamed_fall_ratio']} "
+        f"(n = {learned['removals_found']}), contrast {own['dreamed_fall_contrast']}"
     )
 
 
 def main(s: Settings) -> None:
     """Gather, then learn and look."""
     torch.manual_seed(s.seed)
+    if s.threads:
+        numba.set_num_threads(min(s.threads, numba.get_num_threads()))
     loaded = load_weights(s.mind, s.device)
     if "proprioception" not in loaded.mind.codec.tokens:
         raise SystemExit(f"{s.mind} has no joint tokens of their own: give a mind of preset swift or ideal.")
     world = replace(loaded.world, threads=s.threads)
-    data = lived(world, loaded.mind, s)
-    removed = int((~data["mark"][:, -1]).sum())
-    print(f"{world.ablation or 'pixels'}; {len(data['mark'])} episodes, {removed} removals", flush=True)
+    laps = lived(world, loaded.mind, s)
     if not s.minutes:
         return
+    data = joined(laps)
+    removed = int((~data["mark"][:, -1]).sum())
+    print(f"{world.ablation or 'pixels'}; {len(data['mark'])} episodes, {removed} removals", flush=True)
     mind = beginner(loaded, s)
     held = hold_out(world, IndicatorConfig(everyday_episodes=s.held_out), s.device)
+    known = whole({name: value[: s.held_out].to(s.device) for name, value in data.items()})
     for steps, seconds in learn(mind, remember(data, mind, s), s):
-        print(f"{steps} steps, {seconds:.0f} s: {look(mind, held)}", flush=True)
+        print(f"{steps} steps, {seconds:.0f} s: {look(mind, held, known)}", flush=True)
 
 
 if __name__ == "__main__":
