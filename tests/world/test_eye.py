@@ -4,6 +4,7 @@ import numba
 import numpy as np
 import pytest
 
+from mirrormark.world import eye_cpu
 from mirrormark.world.eye import (
     ABSENT,
     COVERED,
@@ -170,9 +171,25 @@ def test_the_cell_tells_where_on_the_pane_the_mark_is_seen(pos, cell):
     model = toy(BALL.format("-5 0 0"))
     eye = Eye(model, FORWARD_CAMERA, 64, 64)
     poses = toy_poses(model, toy_mark(pos))
-    assert eye.mark_cell(eye.look(*poses), poses.xpos, poses.xmat, poses.panes)[0] == cell
+    assert eye.mark_cell(*poses)[0] == cell
     covered = toy_poses(model, toy_mark(pos), COVERED)
-    assert eye.mark_cell(eye.look(*covered), covered.xpos, covered.xmat, covered.panes)[0] == NO_CELL
+    assert eye.mark_cell(*covered)[0] == NO_CELL
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("body", ["infant", "arm"])
+def test_the_mark_is_found_where_the_pixels_show_it(body, threads, monkeypatch):
+    """The symbolic eye casts only the rays near the mark: as many meet it, in the same places."""
+    scene, worlds = random_worlds(body, 96)
+    monkeypatch.setattr(numba, "get_num_threads", lambda: threads)
+    eye = own_eye(scene)
+    shown = eye.look(*worlds) == MARK + MIRRORED
+    now = eye._now(*worlds, np.zeros(96, np.uint64))
+    count, u, v = eye_cpu.find_mark(eye._static, now).T
+    np.testing.assert_array_equal(count, shown.sum((1, 2)))
+    np.testing.assert_allclose(u, (shown * eye._static.columns).sum((1, 2)), atol=1e-5)
+    np.testing.assert_allclose(v, (shown * eye._static.rows[:, None]).sum((1, 2)), atol=1e-5)
+    assert (count > 0).sum() > 20 and (count == 0).sum() > 0
 
 
 def test_bytes_depend_neither_on_the_number_of_worlds_nor_of_threads():

@@ -128,18 +128,16 @@ class Eye:
         return labels
 
     def mark_cell(
-        self, labels: NDArray[np.int16], xpos: Floats, xmat: Floats, panes: Panes
+        self, xpos: Floats, xmat: Floats, mirror_xpos: Floats, mirror_xmat: Floats, panes: Panes, marks: Marks
     ) -> NDArray[np.int64]:
         """Where on the pane the mark is seen, (N,): a cell of a 15 x 15 grid, row by row from the upper left.
 
         NO_CELL where the mirror shows no mark. The ray through the middle of the mark's pixels meets the
-        pane in this cell.
+        pane in this cell. Only rays near the mark are cast, by the CPU.
         """
-        seen = labels == MARK + MIRRORED
-        count = seen.sum(axis=(1, 2))
-        found = np.maximum(count, 1)
-        u = (seen * self._static.columns).sum(axis=(1, 2)) / found
-        v = (seen * self._static.rows[:, None]).sum(axis=(1, 2)) / found
+        now = self._now(xpos, xmat, mirror_xpos, mirror_xmat, panes, marks, np.zeros(len(xpos), np.uint64))
+        count, u, v = eye_cpu.find_mark(self._static, now).T
+        u, v = u / np.maximum(count, 1), v / np.maximum(count, 1)
         body = self.camera.body
         turn = xmat[:, body] @ self.camera.mat  # (N, 3, 3)
         eye = xpos[:, body] + xmat[:, body] @ self.camera.pos

@@ -89,9 +89,9 @@ def _row(kinds, records, bounds, columns, v, y, first, last, near, depth, seen):
 
 
 @scalar
-def _look(static, now, w, first_row, last_row, amplitude, biased, image, labels):
-    """Draw some rows of one world's view into `image` and `labels`; an empty array is left alone."""
-    geoms, width = static.kind.shape[0], static.columns.shape[0]
+def _placed(static, now, w):
+    """Kinds, records and bounds of one world's primitives, in both views."""
+    geoms = static.kind.shape[0]
     kinds = np.empty(geoms + 2, np.int32)
     records = np.empty((2, geoms + 2, RECORD), np.float32)
     bounds = np.empty((2, geoms + 2, 4), np.int32)
@@ -101,6 +101,14 @@ def _look(static, now, w, first_row, last_row, amplitude, biased, image, labels)
         camera = camera_of(static, now, w, view)
         for g in range(geoms + 2):
             place(static, now, w, view, g, camera, records[view, g], bounds[view, g])
+    return kinds, records, bounds
+
+
+@scalar
+def _look(static, now, w, first_row, last_row, amplitude, biased, image, labels):
+    """Draw some rows of one world's view into `image` and `labels`; an empty array is left alone."""
+    geoms, width = static.kind.shape[0], static.columns.shape[0]
+    kinds, records, bounds = _placed(static, now, w)
     near = np.full(width, static.edge[2], np.float32)
     depth, seen = np.empty((2, width), np.float32), np.empty((2, width), np.int32)
     mirror = np.empty(width, np.uint8)
@@ -131,6 +139,29 @@ def _look(static, now, w, first_row, last_row, amplitude, biased, image, labels)
                 paint(image[w, y, x], rgb[0], rgb[1], rgb[2], key, y * width + x, amplitude, biased)
 
 
+@scalar
+def _find(static, now, w, found):
+    """How many pixels show the mark in the mirror, and the sums of their u and v: only where it could be."""
+    geoms, width, columns = static.kind.shape[0], static.columns.shape[0], static.columns
+    found[w, 0], found[w, 1], found[w, 2] = 0.0, 0.0, 0.0
+    if now.pane_kind[w] != PRESENT or not now.mark_shown[w, 1]:
+        return
+    kinds, records, bounds = _placed(static, now, w)
+    pane, (a, b, top, bottom) = records[0, geoms + 1], bounds[1, geoms]
+    near = np.full(width, static.edge[2], np.float32)
+    depth, seen = np.empty((2, width), np.float32), np.empty((2, width), np.int32)
+    for y in range(top, bottom):
+        v = static.rows[y]
+        _row(kinds, records[0], bounds[0], columns, v, y, a, b, near, depth[0], seen[0])
+        _row(kinds, records[1], bounds[1], columns, v, y, a, b, depth[0], depth[1], seen[1])
+        for x in range(a, b):
+            mirrored = seen[0, x] == geoms + 1 and on_pane(pane, columns[x], v, depth[0, x])
+            if mirrored and seen[1, x] == geoms:
+                found[w, 0] += 1.0
+                found[w, 1] += columns[x]
+                found[w, 2] += v
+
+
 SOURCES = zlib.crc32(
     b"".join(Path(__file__).with_name(f"eye_{name}.py").read_bytes() for name in ("rays", "place", "cpu"))
 )
@@ -156,10 +187,22 @@ def _compiled():
         for w in range(now.xpos.shape[0]):
             _look(static, now, w, 0 * sources, static.rows.shape[0], amplitude, biased, image, labels)
 
-    return parallel, serial
+    @numba.njit(cache=True, parallel=True, error_model="numpy")
+    def find_parallel(static, now, found):
+        """The mark of every world."""
+        for w in numba.prange(now.xpos.shape[0] + 0 * sources):
+            _find(static, now, w, found)
+
+    @numba.njit(cache=True, error_model="numpy")
+    def find_serial(static, now, found):
+        """The same without threads."""
+        for w in range(now.xpos.shape[0] + 0 * sources):
+            _find(static, now, w, found)
+
+    return parallel, serial, find_parallel, find_serial
 
 
-_parallel, _serial = _compiled()
+_parallel, _serial, _find_parallel, _find_serial = _compiled()
 
 
 def see(static, now, amplitude: int, biased: bool, image, labels) -> None:
@@ -171,3 +214,10 @@ def see(static, now, amplitude: int, biased: bool, image, labels) -> None:
     else:
         bands = 1 if worlds >= threads else -(-threads // worlds)
         _parallel(static, now, bands, amplitude, int(biased), image, labels)
+
+
+def find_mark(static, now) -> np.ndarray:
+    """Pixels that show the mark in the mirror, and the sums of their u and v, (N, 3)."""
+    found = np.empty((now.xpos.shape[0], 3))
+    (_find_serial if numba.get_num_threads() == 1 or len(found) == 1 else _find_parallel)(static, now, found)
+    return found

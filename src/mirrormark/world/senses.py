@@ -37,9 +37,14 @@ class Moment(NamedTuple):
         kept = {name: getattr(self, name)[one] for name in self._fields if name not in ("panes", "marks")}
         return Moment(panes=panes, marks=marks, **kept)
 
+    @property
+    def to_look_at(self) -> tuple[Any, ...]:
+        """What an eye needs to tell things apart, colours left out."""
+        return self.xpos, self.xmat, self.mirror_xpos, self.mirror_xmat, self.panes, self.marks
+
     def labels(self, eye: Eye) -> NDArray[np.int16]:
         """What each pixel of an eye shows (N, H, W)."""
-        return eye.look(self.xpos, self.xmat, self.mirror_xpos, self.mirror_xmat, self.panes, self.marks)
+        return eye.look(*self.to_look_at)
 
     def mark_mask(self, eye: Eye) -> NDArray[np.bool_]:
         """Pixels (N, H, W) that show the mark in the mirror."""
@@ -126,7 +131,7 @@ class SymbolicEye(Sense):
         return spaces.Box(0, NO_CELL, (1,), np.int64)
 
     def perceive(self, moment: Moment) -> np.ndarray:
-        return self.eye.mark_cell(moment.labels(self.eye), moment.xpos, moment.xmat, moment.panes)[:, None]
+        return self.eye.mark_cell(*moment.to_look_at)[:, None]
 
 
 SENSES: dict[str, type[Sense]] = {sense.name: sense for sense in (Vision, Proprioception, SymbolicEye)}
