@@ -126,3 +126,26 @@ def test_a_life_is_done_at_its_first_exam_point_from_there_on(tmp_path: Path):
     exams.write_text('{"episodes": 4096}\n{"episodes": 9000}\n')
     assert side_by_side._done(asked, "one")
     assert not side_by_side._done(replace(asked, until=None), "one")
+
+
+def test_newest_snapshots_come_home_in_turn(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    bring, there, out = experiment("bring"), tmp_path / "there", tmp_path / "out"
+    for name in ("one", "two-b", "three"):
+        for episodes in (0, 512):
+            place = there / name / "snapshots" / f"episodes-{episodes:08d}"
+            place.mkdir(parents=True)
+            (place / "part-00000.safetensors").write_text(f"{name} {episodes}")
+        (there / name / "config.json").write_text("{}")
+        (there / name / "exams.jsonl").write_text('{"episodes": 512, "removal_rate": 0.5}\n{"episodes": 1')
+    bring.tell_and_copy(bring.Out(there, out))
+    assert capsys.readouterr().out.count("512: removal 0.50\n") == 3
+    assert len(list(out.glob("*.512.part-*"))) == 2
+    (there / "one" / "snapshots" / "episodes-00001024").mkdir()
+    (there / "one" / "snapshots" / "episodes-00001024" / "manifest.json").write_text("new")
+    bring.tell_and_copy(bring.Out(there, out))  # the third life, and what is new of the first
+    came = tuple(path for path in out.iterdir() if path.name != "logs.tgz")
+    assert len(came) == 4 and bring.bring(there, out, 9) == []
+    bring.unpack(bring.Home(tmp_path / "home", came))
+    for name in ("one", "two-b", "three"):
+        place = tmp_path / "home" / name / "snapshots" / "episodes-00000512"
+        assert (place / "part-00000.safetensors").read_text() == f"{name} 512"

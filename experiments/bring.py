@@ -1,0 +1,109 @@
+"""How lives on a lent machine stand, and their newest snapshots on the way home before the machine goes.
+
+    python experiments/bring.py out FOLDER $OUT [--lives 2]     # there, in every look at it
+    python experiments/bring.py home FOLDER FILES...            # here: makes run folders of what came
+
+FOLDER holds run folders, as side_by_side.py makes them. Prints a line for each exam point and where each life
+stands now. Into the second folder go logs.tgz (what was printed, metrics, exams, configurations) and the
+newest snapshot of each life, as NAME.EPISODES.PART, of at most so many lives at a time: those of which the
+least was brought before.
+"""
+
+import json
+import shutil
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+_TOLD = {
+    "removal_rate": "removal",
+    "yoked_rate": "yoked",
+    "mark_recovery": "recovery",
+    "efe_gap_nats": "gap",
+    "dreamed_fall_ratio": "fall",
+    "dreamed_fall_contrast": "contrast",
+    "foresight_nats": "next frame",
+}
+_LOGS = ("*.log", "*.out", "*/exams.jsonl", "*/metrics.jsonl", "*/config.json")
+
+
+@dataclass
+class Out:
+    """Tell how lives stand, and copy what must not be lost."""
+
+    folder: tyro.conf.Positional[Path]
+    out: tyro.conf.Positional[Path]
+    lives: int = 2
+    """Lives whose snapshots come at once: a snapshot of swift has 21 MB, and 64 MiB travel."""
+
+
+@dataclass
+class Home:
+    """Make run folders of what was brought."""
+
+    folder: tyro.conf.Positional[Path]
+    files: tyro.conf.Positional[tuple[Path, ...]]
+
+
+def tell_and_copy(asked: Out) -> None:
+    """What `out` does."""
+    for run in sorted(path.parent for path in asked.folder.glob("*/config.json")):
+        print(standing(run))
+    asked.out.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(asked.out / "logs.tgz", "w:gz") as logs:
+        for pattern in _LOGS:
+            for path in sorted(asked.folder.glob(pattern)):
+                logs.add(path, path.relative_to(asked.folder))
+    for path in bring(asked.folder, asked.out, asked.lives):
+        print(f"brought {path.name}")
+
+
+def standing(run: Path) -> str:
+    """A life in a few lines."""
+    lines = [run.name]
+    for exam in _lines(run / "exams.jsonl"):
+        told = [f"{name} {exam[key]:.2f}" for key, name in _TOLD.items() if exam.get(key) is not None]
+        lines.append(f"  {exam['episodes']}: {', '.join(told)}")
+    now = _lines(run / "metrics.jsonl")[-1:]
+    lines += [f"  {m['phase']}, lap {m['lap']}, {m['episodes']} episodes, {m['seconds']:.0f} s" for m in now]
+    return "\n".join(lines)
+
+
+def bring(folder: Path, out: Path, lives: int) -> list[Path]:
+    """Copy the newest snapshots that were not brought yet, of as many lives; what was is noted in FOLDER."""
+    note = folder / "brought.json"
+    brought: dict[str, int] = json.loads(note.read_text()) if note.exists() else {}
+    newest: dict[str, tuple[int, Path]] = {}
+    for place in sorted(folder.glob("*/snapshots/episodes-*")):
+        newest[place.parts[-3]] = int(place.name.split("-")[1]), place
+    due = [name for name, (episodes, _) in newest.items() if episodes > brought.get(name, -1)]
+    copied = []
+    for name in sorted(due, key=lambda name: brought.get(name, -1))[:lives]:
+        brought[name], place = newest[name]
+        copied += [Path(shutil.copy(f, out / f"{name}.{brought[name]}.{f.name}")) for f in place.iterdir()]
+    note.write_text(json.dumps(brought))
+    return copied
+
+
+def unpack(asked: Home) -> None:
+    """NAME.EPISODES.PART to FOLDER/NAME/snapshots/episodes-EPISODES/PART."""
+    for path in asked.files:
+        name, episodes, part = path.name.split(".", 2)
+        place = asked.folder / name / "snapshots" / f"episodes-{int(episodes):08d}"
+        place.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, place / part)
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    """Whole lines only: the last one may be being written."""
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+
+if __name__ == "__main__":
+    words = tyro.cli(Out | Home, description=__doc__)
+    tell_and_copy(words) if isinstance(words, Out) else unpack(words)
