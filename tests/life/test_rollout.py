@@ -173,6 +173,23 @@ def test_noise_lasts_as_long_as_asked_and_is_as_strong(persistence):
     assert np.array_equal(anew, acts[0])
     with pytest.raises(ValueError, match=r"policy\.persistence is 1.0"):
         replace(policy, persistence=1.0)
+    with pytest.raises(ValueError, match=r"policy\.final_persistence is -0.1"):
+        replace(policy, final_persistence=-0.1)
+
+
+def test_noise_lasts_less_and_less_and_in_the_end_as_asked():
+    ours = symbolic()
+    policy = replace(ours.mind.policy, persistence=0.9, final_persistence=0.1)
+    life = born(replace(ours, mind=replace(ours.mind, policy=policy)))
+    assert Actor(life.mind, 2).persistence == pytest.approx(0.1)  # whoever meets the mind later
+    lasted = []
+    for lap in life.schedule.laps():
+        lap = lap._replace(policy_moves=True)
+        life.gather(lap)
+        (actor,) = life._actors.values()
+        lasted.append(actor.persistence)
+        assert lasted[-1] == pytest.approx(0.9 - 0.8 * lap.progress)
+    assert lasted[0] == pytest.approx(0.9) and lasted[-1] < 0.6
 
 
 @pytest.mark.gpu

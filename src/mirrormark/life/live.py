@@ -159,7 +159,7 @@ class Life:
             lap.episodes, lap.index, self.seed, share, self.config.marked_share, self.config.let_go_share
         )
         self.mind.eval()
-        actor = self._actor(lap.episodes - plan.random, int(plan.seeds[0] % 2**31))
+        actor = self._actor(lap.episodes - plan.random, int(plan.seeds[0] % 2**31), lap.progress)
         sight = self._sight if self.config.tokens and lap.phase == "life" else None
         episodes = gather(worlds, movement_of(self.world, worlds), plan, actor, sight)
         if len(episodes.marked) <= lap.episodes // 2:
@@ -170,12 +170,13 @@ class Life:
             )
         return episodes
 
-    def _actor(self, n: int, seed: int) -> Actor | None:
+    def _actor(self, n: int, seed: int, progress: float) -> Actor | None:
         """One that has just begun; made once for each n."""
         if not n:
             return None
         if n not in self._actors:
             self._actors[n] = Actor(self.mind, n, replays=self.learner.replays)
+        self._actors[n].persistence = self.mind.policy.config.persistence_at(progress)
         self._actors[n].begin(seed)
         return self._actors[n]
 

@@ -37,6 +37,7 @@ class Actor:
         if mode not in ("sample", "mean"):
             raise ValueError(f"mode is {mode!r}: choose sample or mean.")
         self.mind, self.n, self.mode = mind, n, mode
+        self.persistence = mind.policy.config.persistence_at(1.0)
         self.device = next(mind.dynamics.parameters()).device
         self._blind = mind.policy.config.acts_on == "prior"
         self._past = mind.config.imagination.context - 1
@@ -84,14 +85,12 @@ class Actor:
         return torch.rand(shape, generator=self._random, device=self.device) * 2 - 1
 
     def _next_noise(self) -> Tensor:
-        """Standard normal at every step, `policy.persistence` of it from the step before; none for the
-        mean."""
+        """Standard normal at every step, `persistence` of it from the step before; none for the mean."""
         if self.mode == "mean":
             return torch.zeros(self.n, self.mind.actions, device=self.device)
         noise = torch.randn((self.n, self.mind.actions), generator=self._random, device=self.device)
         if self._noise is not None:
-            lasts = self.mind.policy.config.persistence
-            noise = lasts * self._noise + (1 - lasts**2) ** 0.5 * noise
+            noise = self.persistence * self._noise + (1 - self.persistence**2) ** 0.5 * noise
         self._noise = noise
         return noise
 

@@ -32,6 +32,9 @@ class PolicyConfig:
     persistence: float = 0.0
     """Of an acting body's noise, how much lasts until the next control step (ours; swift: .95). 0: every step
     has its own, which hardly moves an arm; so have dreams."""
+    final_persistence: float | None = None
+    """What it comes to by the end of the life, in equal steps; a finished mind acts with that (ours; None: it
+    stays)."""
     recalls: bool = False
     """Policy and value also see what the sequence model recalls of the cells (ours; swift: on): a mark behind
     the arm that reaches for it is still where it was. Needs dynamics.recalls."""
@@ -41,8 +44,15 @@ class PolicyConfig:
     def __post_init__(self) -> None:
         if not 0 < self.min_std <= self.max_std:
             raise ValueError("policy.min_std must be above 0 and not above policy.max_std.")
-        if not 0 <= self.persistence < 1:
-            raise ValueError(f"policy.persistence is {self.persistence}: give a number from 0 to below 1.")
+        for name in ("persistence", "final_persistence"):
+            if not 0 <= (getattr(self, name) or 0) < 1:
+                given = getattr(self, name)
+                raise ValueError(f"policy.{name} is {given}: give a number from 0 to below 1.")
+
+    def persistence_at(self, progress: float) -> float:
+        """How much of the noise lasts when so much of the life is lived, from 0 to 1."""
+        final = self.persistence if self.final_persistence is None else self.final_persistence
+        return self.persistence + (final - self.persistence) * progress
 
 
 @dataclass(frozen=True)
