@@ -13,6 +13,7 @@ import torch
 from tiny_commands import COMMAND, ENVIRONMENT, FIRST, TINY, bytes_of, stopped_at
 
 from mirrormark.life import checkpoint
+from mirrormark.life.records import Records
 from mirrormark.life.run import list_runs, read_lines
 from mirrormark.life.weights import load_weights
 from mirrormark.training import train
@@ -142,6 +143,20 @@ def test_a_full_disk_stops_the_run_with_a_sentence(tmp_path, monkeypatch):
         patch.setattr(checkpoint, "write_bytes", full)
         with pytest.raises(ValueError, match=r"No space left.*last good one is lap-00000001"):
             train([*words, "--resume"])
+    assert list_runs(tmp_path)[0]["state"] == "failed"
+    train([*words, "--resume"])
+    assert list_runs(tmp_path)[0]["state"] == "finished"
+
+
+def test_what_is_missing_is_not_called_a_full_disk(tmp_path, monkeypatch):
+    def cannot(*_):
+        raise OSError("No plug-in writes PNG")
+
+    words = ["--preset", "ideal", *TINY, "--out", str(tmp_path / "run")]
+    with monkeypatch.context() as patch:
+        patch.setattr(Records, "__call__", cannot)
+        with pytest.raises(ValueError, match=r"No plug-in writes PNG\. Mend that, then go on with --resume"):
+            train(words)
     assert list_runs(tmp_path)[0]["state"] == "failed"
     train([*words, "--resume"])
     assert list_runs(tmp_path)[0]["state"] == "finished"
