@@ -67,7 +67,9 @@ class Settings:
     persistence: float = 0.0
     """Of its noise, from one control step to the next, as mind.policy.persistence."""
     last_persistence: float | None = None
-    """What it comes to in the last lap, in equal steps; None: it stays."""
+    """What it comes to in the last lap; None: it stays."""
+    persistence_power: float = 1.0
+    """1: in equal steps; above: slowly at first."""
     effort: float = 0.0
     """Weight of the torques' expected squares, summed over joints, beside the entropy's: a prior over actions
     around rest."""
@@ -227,7 +229,7 @@ def gather(worlds: Worlds, setup: WorldSetup, agent: Agent, s: Settings, number:
     frames, raws, log_probs, on, seen = [row], [], [], [], []
     noise, lasts = torch.randn(n, worlds.actions), s.persistence
     if s.last_persistence is not None:
-        lasts += (s.last_persistence - s.persistence) * number / max(s.laps - 1, 1)
+        lasts += (s.last_persistence - s.persistence) * (number / max(s.laps - 1, 1)) ** s.persistence_power
     for t in range(STEPS):
         choice = agent.choice(torch.from_numpy(frames[-1]))
         raw = choice.mean + choice.std * noise

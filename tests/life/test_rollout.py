@@ -188,8 +188,8 @@ def test_noise_lasts_less_and_less_and_in_the_end_as_asked():
         life.gather(lap)
         (actor,) = life._actors.values()
         lasted.append(actor.persistence)
-        assert lasted[-1] == pytest.approx(0.9 - 0.8 * lap.progress)
-    assert lasted[0] == pytest.approx(0.9) and lasted[-1] < 0.6
+        assert lasted[-1] == pytest.approx(0.9 - 0.8 * lap.progress**2)
+    assert lasted[0] == pytest.approx(0.9) and lasted[-1] < 0.8
 
 
 @pytest.mark.gpu

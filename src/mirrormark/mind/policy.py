@@ -33,7 +33,7 @@ class PolicyConfig:
     """Of an acting body's noise, how much lasts until the next control step (ours; swift: .95). 0: every step
     has its own, which hardly moves an arm; so have dreams."""
     final_persistence: float | None = None
-    """What it comes to by the end of the life, in equal steps; a finished mind acts with that (ours; None: it
+    """What it comes to by the end of the life, slowly at first; a finished mind acts with that (ours; None: it
     stays)."""
     recalls: bool = False
     """Policy and value also see what the sequence model recalls of the cells (ours; swift: on): a mark behind
@@ -50,9 +50,10 @@ class PolicyConfig:
                 raise ValueError(f"policy.{name} is {given}: give a number from 0 to below 1.")
 
     def persistence_at(self, progress: float) -> float:
-        """How much of the noise lasts when so much of the life is lived, from 0 to 1."""
+        """How much of the noise lasts when so much of the life is lived, from 0 to 1. The square: in equal
+        steps, heads are given up before they are reached (notebook: noise that lasts less and less)."""
         final = self.persistence if self.final_persistence is None else self.final_persistence
-        return self.persistence + (final - self.persistence) * progress
+        return self.persistence + (final - self.persistence) * progress**2
 
 
 @dataclass(frozen=True)
