@@ -33,8 +33,8 @@ class PolicyConfig:
     """Of an acting body's noise, how much lasts until the next control step (ours; swift: .95). 0: every step
     has its own, which hardly moves an arm; so have dreams."""
     final_persistence: float | None = None
-    """What it comes to by the end of the life, slowly at first; a finished mind acts with that (ours; None: it
-    stays)."""
+    """What it comes to by the end of the life, slowly at first; a finished mind acts with that (ours; None:
+    it stays)."""
     recalls: bool = False
     """Policy and value also see what the sequence model recalls of the cells (ours; swift: on): a mark behind
     the arm that reaches for it is still where it was. Needs dynamics.recalls."""
