@@ -14,9 +14,10 @@ import shutil
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import tyro
+
+from mirrormark.life.run import read_lines
 
 _TOLD = {
     "removal_rate": "removal",
@@ -64,10 +65,10 @@ def tell_and_copy(asked: Out) -> None:
 def standing(run: Path) -> str:
     """A life in a few lines."""
     lines = [run.name]
-    for exam in _lines(run / "exams.jsonl"):
+    for exam in read_lines(run / "exams.jsonl"):
         told = [f"{name} {exam[key]:.2f}" for key, name in _TOLD.items() if exam.get(key) is not None]
         lines.append(f"  {exam['episodes']}: {', '.join(told)}")
-    now = _lines(run / "metrics.jsonl")[-1:]
+    now = read_lines(run / "metrics.jsonl")[-1:]
     lines += [f"  {m['phase']}, lap {m['lap']}, {m['episodes']} episodes, {m['seconds']:.0f} s" for m in now]
     return "\n".join(lines)
 
@@ -95,13 +96,6 @@ def unpack(asked: Home) -> None:
         place = asked.folder / name / "snapshots" / f"episodes-{int(episodes):08d}"
         place.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, place / part)
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    """Whole lines only: the last one may be being written."""
-    if not path.exists():
-        return []
-    return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
 if __name__ == "__main__":

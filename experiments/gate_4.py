@@ -68,7 +68,7 @@ class Settings:
     data: Path
     """Folder in which the laps are kept for the next question; those that are missing are gathered."""
     share: tuple[int, int] = (0, 1)
-    """Gather only every so manieth missing lap, beginning with this one: (0, 16), (1, 16), ..."""
+    """Gather only laps whose number, divided by the second, leaves the first: 0 16, 1 16, ... 15 16."""
     episodes: int = 8_192
     """Gathered in laps of 512."""
     held_out: int = 1_024
@@ -99,6 +99,8 @@ class Settings:
 
 def lived(world: WorldSetup, mind: Mind, s: Settings) -> list[Path]:
     """Everyday episodes with a mark, lap by lap; those of our share that are missing are gathered now."""
+    if not 0 <= s.share[0] < s.share[1]:
+        raise SystemExit(f"--share is {s.share[0]} {s.share[1]}: give a number from 0 on and a larger one.")
     s.data.mkdir(parents=True, exist_ok=True)
     laps = {lap: s.data / f"lap-{lap:05d}.safetensors" for lap in range(max(1, round(s.episodes / LAP)))}
     (mine, of), missing = s.share, [lap for lap, place in laps.items() if not place.exists()]
@@ -243,7 +245,8 @@ def main(s: Settings) -> None:
     print(f"{world.ablation or 'pixels'}; {len(data['mark'])} episodes, {removed} removals", flush=True)
     mind = beginner(loaded, s)
     held = hold_out(world, IndicatorConfig(everyday_episodes=s.held_out), s.device)
-    known = whole({name: value[: s.held_out].to(s.device) for name, value in data.items()})
+    some = {name: value[: s.held_out].to(s.device) for name, value in data.items()}
+    known = whole(some | {"action": some["action"].float()})
     for steps, seconds in learn(mind, remember(data, mind, s), s):
         print(f"{steps} steps, {seconds:.0f} s: {look(mind, held, known)}", flush=True)
 

@@ -89,6 +89,8 @@ def test_a_sequence_model_learns_by_itself_from_marked_everyday_episodes(
         Path("none"), data=tmp_path / "data", episodes=8, steps=4, looks=2, posture=0.1, curious=0.5, **sizes
     )
     laps = gate_4.lived(ideal.world, ideal.mind, replace(settings, share=(1, 2)))
+    with pytest.raises(SystemExit, match="--share is 2 2"):
+        gate_4.lived(ideal.world, ideal.mind, replace(settings, share=(2, 2)))
     with pytest.raises(SystemExit, match="1 of 2 laps are missing"):
         gate_4.joined(laps)
     second = laps[1].read_bytes()
@@ -108,6 +110,20 @@ def test_a_sequence_model_learns_by_itself_from_marked_everyday_episodes(
     assert changed == {"dynamics"}
     own = gate_4.beginner(ideal, replace(settings, goes_on=True)).dynamics.state_dict()
     assert all(torch.equal(own[name], weight) for name, weight in ideal.mind.dynamics.state_dict().items())
+
+
+def test_gate_4_goes_from_gathering_to_its_last_look(
+    ideal: Loaded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    gate_4 = experiment("gate_4")
+    monkeypatch.setattr(gate_4, "LAP", 24)
+    monkeypatch.setattr(gate_4, "STRIDE", 1)
+    monkeypatch.setattr(gate_4, "load_weights", lambda *_: ideal)
+    sizes = {"width": 16, "layers": 1, "heads": 2, "ffn": 16, "sequences": 2, "frames": 24, "held_out": 24}
+    gate_4.main(gate_4.Settings(Path("none"), data=tmp_path, episodes=24, steps=1, looks=1, **sizes))
+    said = capsys.readouterr().out
+    assert "ablation: told where the mark is seen; 24 episodes" in said
+    assert "1 steps" in said and "of episodes it learned from" in said
 
 
 def test_a_mark_is_lost_and_found():
