@@ -18,6 +18,7 @@ from mirrormark.life.setup import WorldSetup, build_mind, movement_of
 from mirrormark.mind.codec import Codec
 from mirrormark.mind.mind import MindConfig
 from mirrormark.mind.senses import SenseSpec
+from mirrormark.world.twin import Twin
 from mirrormark.world.worlds import Worlds
 
 
@@ -48,6 +49,9 @@ class LifeConfig:
     let_go_share: float = 0.0
     """Share of these in which everyday movement takes over at some control step, so that an outlook learns
     what follows on what the policy does (ours; 0 = off)."""
+    reflects: bool = False
+    """Remember every episode twice, as it was and with left and right exchanged; for a body that is its own
+    mirror image, as the infant is (ours)."""
 
     def __post_init__(self) -> None:
         for name in ("marked_share", "policy_share", "let_go_share"):
@@ -116,6 +120,8 @@ class Life:
         self._worlds: dict[tuple[int, bool], Worlds] = {}
         torch.manual_seed(seed)
         some = self.worlds(config.schedule.episodes_per_lap)
+        if config.reflects:
+            Twin(some)  # refuses a body that has none, before any work is lost
         self.mind = build_mind(mind, some).to(self.device)
         self.learner = Learner(self.mind, config.learner, config.tokens)
         self._sight, self._actors = Sight(self.mind, self.learner.replays), dict[int, Actor]()
@@ -161,14 +167,23 @@ class Life:
         self.mind.eval()
         actor = self._actor(lap.episodes - plan.random, int(plan.seeds[0] % 2**31), lap.progress)
         sight = self._sight if self.config.tokens and lap.phase == "life" else None
-        episodes = gather(worlds, movement_of(self.world, worlds), plan, actor, sight)
-        if len(episodes.marked) <= lap.episodes // 2:
-            broken = lap.episodes - len(episodes.marked)
+        twin = Twin(worlds) if self._reflects(lap) else None
+        episodes = gather(worlds, movement_of(self.world, worlds), plan, actor, sight, twin)
+        broken = self._broken(lap, episodes)
+        if 2 * broken >= lap.episodes:
             raise UnstableWorlds(
                 f"Lap {lap.index}: the physics broke in {broken} of {lap.episodes} worlds; "
                 "check the body's masses, ranges and tone."
             )
         return episodes
+
+    def _reflects(self, lap: Lap) -> bool:
+        """Not in the codec's phase, which has frames enough."""
+        return self.config.reflects and lap.phase == "life"
+
+    def _broken(self, lap: Lap, episodes: Episodes) -> int:
+        """How many of the lap's worlds are not among its episodes."""
+        return lap.episodes - len(episodes.marked) // (2 if self._reflects(lap) else 1)
 
     def _actor(self, n: int, seed: int, progress: float) -> Actor | None:
         """One that has just begun; made once for each n."""
@@ -188,7 +203,7 @@ class Life:
         gathered = time.perf_counter()
         metrics = self.learner.learn(memory, lap)
         metrics |= {"gather_seconds": gathered - began, "learn_seconds": time.perf_counter() - gathered}
-        metrics["unstable_worlds"] = float(lap.episodes - len(episodes.marked))
+        metrics["unstable_worlds"] = float(self._broken(lap, episodes))
         self.next_lap = lap.index + 1
         if self.next_lap == self.config.schedule.codec_laps:
             self.freeze_codec()

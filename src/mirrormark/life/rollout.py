@@ -12,6 +12,7 @@ from mirrormark.life.memory import Episodes
 from mirrormark.life.replay import Replayed
 from mirrormark.mind.mind import Mind
 from mirrormark.world.movement import Movement
+from mirrormark.world.twin import Twin
 from mirrormark.world.worlds import EPISODE_CONTROL_STEPS, Worlds
 
 FRAMES_PER_EPISODE = EPISODE_CONTROL_STEPS + 1
@@ -197,24 +198,33 @@ def recipe(
 
 
 def gather(
-    worlds: Worlds, movement: Movement, plan: Recipe, actor: Actor | None, sight: Sight | None = None
+    worlds: Worlds,
+    movement: Movement,
+    plan: Recipe,
+    actor: Actor | None,
+    sight: Sight | None = None,
+    twin: Twin | None = None,
 ) -> Episodes:
     """Whole episodes from reset to the last frame; worlds whose physics broke are left out.
 
     actor: begun for the n - plan.random last worlds (None when there are none). sight: store what
-    it makes of observations instead of them (for a codec that is frozen).
+    it makes of observations instead of them (for a codec that is frozen). twin: every episode is followed by
+    itself with left and right exchanged.
     """
     n, threads = worlds.n, torch.get_num_threads()
     observation, info = worlds.reset(seed=plan.seeds.tolist(), marked=plan.marked)
     movement.begin(plan.seeds.tolist())
     frames: list[dict[str, Tensor]] = []
+    twins: list[dict[str, Tensor]] = []
     actions = np.zeros((n, FRAMES_PER_EPISODE, worlds.actions), np.float32)
     mark = np.zeros((n, FRAMES_PER_EPISODE), np.bool_)
     whole = np.ones(n, np.bool_)
     for t in range(FRAMES_PER_EPISODE):
         latent = sight(observation) if sight else None
-        # A copy: the eye may paint the next frame into the same memory.
         frames.append(_copies(observation) if latent is None else {"latent": latent})
+        if twin:
+            seen = twin.observe()
+            twins.append({"latent": sight(seen)} if sight else _copies(seen))
         mark[:, t] = info["mark_present"]
         if t == EPISODE_CONTROL_STEPS:
             break
@@ -227,19 +237,38 @@ def gather(
         observation, _, _, _, info = worlds.step(actions[:, t])
         whole &= ~info["unstable"]
     torch.set_num_threads(threads)  # numba's OpenMP layer has set its own number for torch as well
+    lived = _episodes(frames, actions, mark, plan, whole)
+    return _in_turn(lived, _episodes(twins, twin.act(actions), mark, plan, whole)) if twin else lived
+
+
+def _episodes(
+    frames: list[dict[str, Tensor]], actions: np.ndarray, mark: np.ndarray, plan: Recipe, whole: np.ndarray
+) -> Episodes:
+    """What is whole of what was lived, frame by frame."""
     kept = torch.from_numpy(np.flatnonzero(whole))
     stacked = {name: torch.stack([frame[name] for frame in frames], 1) for name in frames[0]}
     return Episodes(
         observation={name: value[kept.to(value.device)] for name, value in stacked.items()},
         action=torch.from_numpy(actions)[kept],
         mark=torch.from_numpy(mark)[kept],
-        policy=(torch.arange(n) >= plan.random)[kept],
+        policy=(torch.arange(len(whole)) >= plan.random)[kept],
         marked=torch.from_numpy(plan.marked)[kept],
         let_go=torch.from_numpy(plan.let_go)[kept],
     )
 
 
+def _in_turn(lived: Episodes, twins: Episodes) -> Episodes:
+    """Each followed by its twin, so that the newest episodes are some of both."""
+
+    def both(one: Tensor, other: Tensor) -> Tensor:
+        return torch.stack((one, other), 1).flatten(0, 1)
+
+    observation = {name: both(value, twins.observation[name]) for name, value in lived.observation.items()}
+    return Episodes(observation, *(both(one, other) for one, other in zip(lived[1:], twins[1:])))
+
+
 def _copies(observation: dict[str, Any]) -> dict[str, Tensor]:
+    """Copies: the eye may paint a later frame into the same memory."""
     return {name: torch.as_tensor(value).clone() for name, value in observation.items()}
 
 

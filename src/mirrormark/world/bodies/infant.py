@@ -227,5 +227,6 @@ INFANT = register(
         eye_keepout_m=0.015,
         mirror_centre_z_m=0.073,
         torque_limit_nm=TORQUE_LIMIT_NM,
+        odd_joints=("neck_yaw",),
     )
 )
