@@ -8,13 +8,11 @@ the mark is seen and, with --cost mark, whether it is on: no mind ever learns fr
 
 --cost mark     1 while the mark is on: what the exam asks for
 --cost seen     1 while the mark is seen: what G asks for
---cost outlook  how much of the next 24 control steps it would be seen if the body moved on as every day, as a
-                network learns it from episodes in which everyday movement takes over (mind/outlook.py)
+--cost outlook  for how much of the next 24 steps it would be seen if the body moved on as every day
 
-One line a lap: share of marks removed and of yoked sites touched in marked episodes that the policy moved to
-their end, by surface, how often a mark that is on is not seen, mean cost, yoked sites touched in unmarked
-episodes, mean square torque, share of clipped actions, and what the outlook explains (R²) and says of marks
-seen, hidden and off.
+One line a lap: marks removed and yoked sites touched in marked episodes that a policy moved to their end, by
+surface; marks that are on, but not seen; cost, also of marks seen, hidden and off; yoked sites touched in
+unmarked episodes; mean square torque; what the outlook explains; share of clipped actions.
 """
 
 from __future__ import annotations
@@ -31,11 +29,12 @@ from torch import Tensor, nn
 from mirrormark.life.setup import WorldSetup, movement_of
 from mirrormark.mind.policy import TanhNormal
 from mirrormark.world.senses import SYMBOLIC_SENSES
+from mirrormark.world.twin import Twin
 from mirrormark.world.worlds import EPISODE_CONTROL_STEPS as STEPS
 from mirrormark.world.worlds import Worlds
 
 AHEAD = 24  # control steps of everyday movement that an outlook foretells
-GRID = 15  # cells of the symbolic eye in a row; the last symbol says that no mark is seen
+GRID = 15  # cells of the symbolic eye in a row; one symbol more says that no mark is seen
 VALUE_UNIT = 20.0  # so that the value network's numbers are of order 1
 
 
@@ -49,13 +48,12 @@ class Settings:
     """In a lap."""
     marked_share: float = 1.0
     everyday_share: float = 0.2
-    """With --cost outlook: episodes moved by everyday movement from the beginning; half of the others let
-    go at some step."""
+    """With --cost outlook: moved by everyday movement from the beginning; half of the others let go later."""
     epochs: int = 8
     batches: int = 8
     """In an epoch."""
     whole_episodes: int = 0
-    """A batch is so many whole episodes, as in a life, and not single control steps (0)."""
+    """A batch is so many whole episodes, as in a life; 0: single control steps."""
     learning_rate: float = 3e-4
     clip: float = 0.2
     discount: float = 0.99
@@ -71,14 +69,13 @@ class Settings:
     persistence_power: float = 1.0
     """1: in equal steps; above: slowly at first."""
     effort: float = 0.0
-    """Weight of the torques' expected squares, summed over joints, beside the entropy's: a prior over actions
-    around rest."""
+    """Weight of the torques' expected squares, summed over joints: a prior over actions around rest."""
     calm: float = 0.0
-    """Weight in the cost of how far the joints are from where a limp body rests (mean over joints, in half
-    their ranges): what posture is worth in a life in which rests are familiar."""
+    """Weight in the cost of how far joints are from where a limp body rests (mean, in half their ranges)."""
     own_scale: bool = False
-    """Measure what an episode exceeded by its own spread, or a tenth of all episodes' if that is more: else
-    where no mark is, what there is to learn is small beside what marks bring."""
+    """Measure what an episode exceeded by its own spread, or a tenth of all episodes' if that is more."""
+    reflects: bool = False
+    """Learn from every episode twice, as life.reflects."""
     body: str = "infant"
     seed: int = 0
 
@@ -92,7 +89,7 @@ class Lap(NamedTuple):
     on: Tensor  # (STEPS, n) after each action
     seen: Tensor
     let_go: Tensor  # (n,) from which step on everyday movement moves the body
-    info: dict[str, np.ndarray]
+    info: dict[str, np.ndarray]  # of worlds; all else is of their twins, too, where it --reflects
 
 
 class Past:
@@ -149,8 +146,7 @@ class Agent:
         target = lap.seen.unfold(0, AHEAD, 1).mean(-1)
         followed = torch.arange(len(target))[:, None] >= lap.let_go
         features, target = lap.features[: len(target)][followed], target[followed]
-        with torch.no_grad():
-            error = (self.outlook(features)[:, 0] - target).square().mean()
+        error = (self.outlook(features)[:, 0] - target).square().mean().item()
         self.foretold = [*self.foretold[-39:], (features, target)]
         features, known = (torch.cat(part) for part in zip(*self.foretold))
         for _ in range(60):
@@ -166,7 +162,7 @@ class Agent:
         s = self.settings
         if not s.whole_episodes:
             return list(torch.randperm(len(episode)).chunk(s.batches))
-        drawn = (torch.randint(s.episodes, (s.whole_episodes,)) for _ in range(s.batches))
+        drawn = (torch.randint(int(episode.max()) + 1, (s.whole_episodes,)) for _ in range(s.batches))
         return [torch.isin(episode, some).nonzero()[:, 0] for some in drawn]
 
     @torch.no_grad()
@@ -223,32 +219,39 @@ def gather(worlds: Worlds, setup: WorldSetup, agent: Agent, s: Settings, number:
         let_go = np.where(rng.random(n) < 0.5, rng.integers(16, 76, n), STEPS)
         let_go[: int(n * s.everyday_share)] = 0
     observation, info = worlds.reset(seed=seeds, marked=marked)
-    everyday, past = movement_of(setup, worlds), Past(n, worlds.actions)
+    twin, everyday = Twin(worlds) if s.reflects else None, movement_of(setup, worlds)
     everyday.begin(seeds)
-    row, _ = past.features(observation)
+    past = Past(2 * n if twin else n, worlds.actions)
+    row, _ = past.features(_and_twins(observation, twin))
     frames, raws, log_probs, on, seen = [row], [], [], [], []
     noise, lasts = torch.randn(n, worlds.actions), s.persistence
     if s.last_persistence is not None:
         lasts += (s.last_persistence - s.persistence) * (number / max(s.laps - 1, 1)) ** s.persistence_power
     for t in range(STEPS):
         choice = agent.choice(torch.from_numpy(frames[-1]))
-        raw = choice.mean + choice.std * noise
+        raw = choice.mean[:n] + choice.std[:n] * noise
         noise = lasts * noise + (1 - lasts**2) ** 0.5 * torch.randn_like(noise)
         action = np.where((t < let_go)[:, None], raw.tanh().numpy(), everyday.act(observation))
         observation, _, _, _, info = worlds.step(action.astype(np.float32))
-        past.action = action
-        row, visible = past.features(observation)
-        raws.append(raw)
-        log_probs.append(choice.log_prob(raw))
-        frames.append(row)
-        on.append(info["mark_present"].copy())
-        seen.append(visible)
+        past.action = np.concatenate((action, twin.act(action))) if twin else action
+        row, visible = past.features(_and_twins(observation, twin))
+        raw = torch.cat((raw, torch.from_numpy(twin.act(raw.numpy())))) if twin else raw
+        new = row, raw, choice.log_prob(raw), np.resize(info["mark_present"], len(row)), visible
+        for kept, one in zip((frames, raws, log_probs, on, seen), new):
+            kept.append(one)
     features = torch.from_numpy(np.stack(frames))
     was_on, was_seen = (torch.from_numpy(np.stack(rows)).float() for rows in (on, seen))
     info["counts"], info["bare"] = marked & (let_go == STEPS), ~marked & (let_go == STEPS)
     info["surfaces"] = np.array([surface.geom.removesuffix("_geom") for surface in worlds.scene.surfaces])
     acted = torch.stack(raws), torch.stack(log_probs)
-    return Lap(features, *acted, was_on, was_seen, torch.from_numpy(let_go), info)
+    return Lap(features, *acted, was_on, was_seen, torch.from_numpy(np.resize(let_go, len(row))), info)
+
+
+def _and_twins(observation: dict[str, np.ndarray], twin: Twin | None) -> dict[str, np.ndarray]:
+    """What the worlds' bodies sense, then what their twins do."""
+    if not twin:
+        return observation
+    return {name: np.concatenate((observation[name], value)) for name, value in twin.observe().items()}
 
 
 def rest_of(worlds: Worlds) -> Tensor:
