@@ -158,7 +158,7 @@ def test_equal_seeds_draw_equal_noise_and_the_mean_draws_none():
 @pytest.mark.parametrize("persistence", [0.0, 0.9])
 def test_noise_lasts_as_long_as_asked_and_is_as_strong(persistence):
     ours = symbolic()
-    policy = replace(ours.mind.policy, persistence=persistence)
+    policy = replace(ours.mind.policy, persistence=persistence, final_persistence=None)
     life = born(replace(ours, mind=replace(ours.mind, policy=policy)))
     with torch.no_grad():
         life.mind.policy.head.weight.zero_()
@@ -178,9 +178,10 @@ def test_noise_lasts_as_long_as_asked_and_is_as_strong(persistence):
         replace(policy, final_persistence=-0.1)
 
 
-def test_noise_lasts_less_and_less_and_in_the_end_as_asked():
+@pytest.mark.parametrize("power", [2.0, 6.0])
+def test_noise_lasts_less_and_less_and_in_the_end_as_asked(power):
     ours = symbolic()
-    policy = replace(ours.mind.policy, persistence=0.9, final_persistence=0.1)
+    policy = replace(ours.mind.policy, persistence=0.9, final_persistence=0.1, persistence_power=power)
     life = born(replace(ours, mind=replace(ours.mind, policy=policy)))
     assert Actor(life.mind, 2).persistence == pytest.approx(0.1)  # whoever meets the mind later
     lasted = []
@@ -189,8 +190,10 @@ def test_noise_lasts_less_and_less_and_in_the_end_as_asked():
         life.gather(lap)
         (actor,) = life._actors.values()
         lasted.append(actor.persistence)
-        assert lasted[-1] == pytest.approx(0.9 - 0.8 * lap.progress**2)
+        assert lasted[-1] == pytest.approx(0.9 - 0.8 * lap.progress**power)
     assert lasted[0] == pytest.approx(0.9) and lasted[-1] < 0.8
+    with pytest.raises(ValueError, match=r"policy\.persistence_power is 0"):
+        replace(policy, persistence_power=0)
 
 
 @pytest.mark.gpu

@@ -65,6 +65,7 @@ SWIFT = MindConfig(
         hidden=256,
         bounded_mean=False,  # D20: full strength must be reachable
         persistence=0.95,  # 1.2 s: a third of the episodes for the same removal (notebook: noise that lasts)
+        final_persistence=0.0,  # else it sweeps over itself without a mark (notebook, run 25)
         recalls=True,  # the arm that reaches for a mark hides it
     ),
     imagination=ImaginationConfig(
@@ -106,7 +107,7 @@ IDEAL = replace(
         reads="classes",
     ),
     self_prior=replace(SWIFT.self_prior, width=64, layers=2, heads=4, ffn=128),
-    policy=replace(SWIFT.policy, hidden=64),
+    policy=replace(SWIFT.policy, hidden=64, final_persistence=None),  # too short a life to let go of noise
     # A lived value of .5: the same removal, the yoked site as often (notebook).
     losses=replace(SWIFT.losses, value_lived=0.0, policy_lived=0.0),
     outlook=OutlookConfig(),  # learned from life, which costs too much on one core

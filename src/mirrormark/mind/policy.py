@@ -34,7 +34,9 @@ class PolicyConfig:
     has its own, which hardly moves an arm; so have dreams."""
     final_persistence: float | None = None
     """What it comes to by the end of the life, slowly at first; a finished mind acts with that (ours; None:
-    it stays)."""
+    it stays; swift: 0)."""
+    persistence_power: float = 2.0
+    """How slowly at first: 1 in equal steps, 2 by the square of what is lived, and so on (ours)."""
     recalls: bool = False
     """Policy and value also see what the sequence model recalls of the cells (ours; swift: on): a mark behind
     the arm that reaches for it is still where it was. Needs dynamics.recalls."""
@@ -48,12 +50,14 @@ class PolicyConfig:
             if not 0 <= (getattr(self, name) or 0) < 1:
                 given = getattr(self, name)
                 raise ValueError(f"policy.{name} is {given}: give a number from 0 to below 1.")
+        if self.persistence_power <= 0:
+            raise ValueError(f"policy.persistence_power is {self.persistence_power}: give a number above 0.")
 
     def persistence_at(self, progress: float) -> float:
-        """How much of the noise lasts when so much of the life is lived, from 0 to 1. The square: in equal
-        steps, heads are given up before they are reached (notebook: noise that lasts less and less)."""
+        """How much of the noise lasts when so much of the life is lived, from 0 to 1. In equal steps, heads
+        are given up before they are reached (notebook: noise that lasts less and less)."""
         final = self.persistence if self.final_persistence is None else self.final_persistence
-        return self.persistence + (final - self.persistence) * progress**2
+        return self.persistence + (final - self.persistence) * progress**self.persistence_power
 
 
 @dataclass(frozen=True)
