@@ -5,6 +5,7 @@ import pytest
 
 from mirrormark.world.mark import Site
 from mirrormark.world.mirror import MirrorConfig
+from mirrormark.world.senses import Vision
 from mirrormark.world.twin import Twin
 from mirrormark.world.worlds import Worlds
 
@@ -69,5 +70,22 @@ def test_twins_act_with_the_other_arm_and_look_the_other_way():
 
 
 def test_a_body_with_one_arm_has_no_twin():
-    with pytest.raises(ValueError, match=r"life\.reflects .* arm is not"):
+    with pytest.raises(ValueError, match=r"the arm is not .* leave life\.reflects off"):
         Twin(Worlds("arm", 1))
+
+
+@pytest.mark.gpu
+def test_a_twins_view_on_a_gpu_is_the_cpus_and_leaves_the_bodys_own_alone():
+    views = []
+    for device in ("cpu", "cuda"):
+        worlds = Worlds("infant", 4, senses=[Vision(noise=0)], device=device)
+        observation, _ = worlds.reset(seed=2)
+        twins = Twin(worlds).observe()
+        views.append([np.asarray(_host(seen["vision"]), int) for seen in (observation, twins)])
+    for here, there in zip(*views):
+        assert (np.abs(here - there) > 2).mean() < 0.01
+    assert (np.abs(views[1][0] - views[1][1]) > 2).mean() > 0.05
+
+
+def _host(image):
+    return image.copy_to_host() if hasattr(image, "copy_to_host") else image

@@ -28,8 +28,8 @@ class Twin:
         scene = worlds.scene
         if scene.body.odd_joints is None:
             raise ValueError(
-                f"life.reflects is for a body that is its own mirror image: {scene.body.name} is not, or does"
-                " not say so (odd_joints)."
+                f"the {scene.body.name} is not its own mirror image, or does not say so (odd_joints), and has"
+                " no twin: leave life.reflects off."
             )
         self._worlds = worlds
         self._joint = _partners([joint.name for joint in scene.joints])
