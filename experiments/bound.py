@@ -48,7 +48,7 @@ class Settings:
     """In a lap."""
     marked_share: float = 1.0
     everyday_share: float = 0.2
-    """With --cost outlook: moved by everyday movement from the beginning; half of the others let go later."""
+    """With --cost outlook: moved so from the beginning; half of the others let go later."""
     epochs: int = 8
     batches: int = 8
     """In an epoch."""
@@ -177,8 +177,7 @@ class Agent:
     def learn(self, lap: Lap, cost: Tensor) -> float:
         """PPO's epochs; gives the share of clipped actions."""
         s, acted = self.settings, torch.arange(STEPS)[:, None] < lap.let_go
-        with torch.no_grad():
-            value = VALUE_UNIT * self.value(lap.features)[..., 0]
+        value = VALUE_UNIT * self.value(lap.features)[..., 0].detach()
         excess, coming = torch.zeros_like(cost), torch.zeros_like(cost[0])
         for t in reversed(range(STEPS)):
             surprise = cost[t] - 0.5 + s.discount * value[t + 1] - value[t]
@@ -236,14 +235,15 @@ def gather(worlds: Worlds, setup: WorldSetup, agent: Agent, s: Settings, number:
         past.action = np.concatenate((action, twin.act(action))) if twin else action
         row, visible = past.features(_and_twins(observation, twin))
         raw = torch.cat((raw, torch.from_numpy(twin.act(raw.numpy())))) if twin else raw
-        new = row, raw, choice.log_prob(raw), np.resize(info["mark_present"], len(row)), visible
-        for kept, one in zip((frames, raws, log_probs, on, seen), new):
-            kept.append(one)
-    features = torch.from_numpy(np.stack(frames))
+        frames.append(row)
+        raws.append(raw)
+        log_probs.append(choice.log_prob(raw))
+        on.append(np.resize(info["mark_present"], len(row)))
+        seen.append(visible)
+    features, acted = torch.from_numpy(np.stack(frames)), (torch.stack(raws), torch.stack(log_probs))
     was_on, was_seen = (torch.from_numpy(np.stack(rows)).float() for rows in (on, seen))
     info["counts"], info["bare"] = marked & (let_go == STEPS), ~marked & (let_go == STEPS)
     info["surfaces"] = np.array([surface.geom.removesuffix("_geom") for surface in worlds.scene.surfaces])
-    acted = torch.stack(raws), torch.stack(log_probs)
     return Lap(features, *acted, was_on, was_seen, torch.from_numpy(np.resize(let_go, len(row))), info)
 
 
