@@ -65,7 +65,7 @@ SWIFT = MindConfig(
         hidden=256,
         bounded_mean=False,  # D20: full strength must be reachable
         persistence=0.95,  # 1.2 s: a third of the episodes for the same removal (notebook: noise that lasts)
-        final_persistence=0.0,  # else it sweeps over itself without a mark (notebook, run 25)
+        final_persistence=0.0,  # else it sweeps without a mark: two seeds of three (notebook, run 25)
         recalls=True,  # the arm that reaches for a mark hides it
     ),
     imagination=ImaginationConfig(
