@@ -4,7 +4,8 @@
     python experiments/bring.py home FOLDER FILES...            # here: makes run folders of what came
 
 FOLDER holds run folders, as side_by_side.py makes them. Prints a line for each exam point and where each life
-stands now. Into the second folder go logs.tgz (what was printed, metrics, exams, configurations) and the
+stands now. Into the second folder go logs.tgz (what was printed, metrics, exam points, configurations, and of
+exams in FOLDER/exams results and runs, not what their reports are drawn from, which is too large) and the
 newest snapshot of each life, as NAME.EPISODES.PART, of at most so many lives at a time: those of which the
 least was brought before.
 """
@@ -29,6 +30,7 @@ _TOLD = {
     "foresight_nats": "next frame",
 }
 _LOGS = ("*.log", "*.out", "*/exams.jsonl", "*/metrics.jsonl", "*/config.json")
+_EXAMS = ("exams/*/results.json", "exams/*/provenance.json", "exams/*/episodes.parquet")
 
 
 @dataclass
@@ -55,7 +57,7 @@ def tell_and_copy(asked: Out) -> None:
         print(standing(run))
     asked.out.mkdir(parents=True, exist_ok=True)
     with tarfile.open(asked.out / "logs.tgz", "w:gz") as logs:
-        for pattern in _LOGS:
+        for pattern in _LOGS + _EXAMS:
             for path in sorted(asked.folder.glob(pattern)):
                 logs.add(path, path.relative_to(asked.folder))
     for path in bring(asked.folder, asked.out, asked.lives):

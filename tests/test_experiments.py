@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -153,7 +154,12 @@ def test_newest_snapshots_come_home_in_turn(tmp_path: Path, capsys: pytest.Captu
             (place / "part-00000.safetensors").write_text(f"{name} {episodes}")
         (there / name / "config.json").write_text("{}")
         (there / name / "exams.jsonl").write_text('{"episodes": 512, "removal_rate": 0.5}\n{"episodes": 1')
+    (there / "exams" / "all" / "parts").mkdir(parents=True)
+    (there / "exams" / "all" / "results.json").write_text("{}")
+    (there / "exams" / "all" / "parts" / "large.npz").write_text("large")
     bring.tell_and_copy(bring.Out(there, out))
+    with tarfile.open(out / "logs.tgz") as logs:
+        assert [name for name in logs.getnames() if "exams/" in name] == ["exams/all/results.json"]
     assert capsys.readouterr().out.count("512: removal 0.50\n") == 3
     assert len(list(out.glob("*.512.part-*"))) == 2
     (there / "one" / "snapshots" / "episodes-00001024").mkdir()
@@ -165,3 +171,46 @@ def test_newest_snapshots_come_home_in_turn(tmp_path: Path, capsys: pytest.Captu
     for name in ("one", "two-b", "three"):
         place = tmp_path / "home" / name / "snapshots" / "episodes-00000512"
         assert (place / "part-00000.safetensors").read_text() == f"{name} 512"
+
+
+@pytest.mark.parametrize("hears", [True, False])
+def test_tokens_that_are_drawn_one_by_one_hear_those_before_them(hears: bool):
+    torch.manual_seed(0)
+    net = experiment("one_by_one").OneByOne(tokens=4, classes=3, width=8, hears=hears)
+    table, tokens = torch.randn(2, 4, 3).log_softmax(-1), torch.zeros(2, 4, dtype=torch.int64)
+    assert torch.allclose(net(table, tokens), table, atol=1e-6)  # it begins by adding nothing
+    torch.nn.init.normal_(net.out.weight)
+    other = tokens.clone()
+    other[:, 1] = 2
+    changed = (net(table, tokens) - net(table, other)).abs().amax((0, 2)) > 1e-6
+    assert changed.tolist() == [False, False, hears, hears]
+
+
+def test_only_who_hears_knows_that_two_tokens_agree():
+    one_by_one = experiment("one_by_one")
+    coin = torch.randint(2, (512, 1), generator=torch.Generator().manual_seed(0))
+    came, table = coin.expand(512, 2), torch.full((512, 2, 2), 0.5).log()
+    settings = one_by_one.Settings("none", steps=80, frames=64, width=16, learning_rate=1e-2)
+    nets = {hears: one_by_one.learned(table, came, settings, hears) for hears in (True, False)}
+    bit = float(np.log(2))
+    assert one_by_one.cost_nats(table, came, None) == pytest.approx(2 * bit, abs=1e-4)
+    assert one_by_one.cost_nats(table, came, nets[False]) == pytest.approx(2 * bit, abs=0.1)
+    assert one_by_one.cost_nats(table, came, nets[True]) == pytest.approx(bit, abs=0.1)
+    drawn = nets[True].draw(table)
+    assert (drawn[:, 0] == drawn[:, 1]).float().mean() > 0.95 and 0.3 < drawn.float().mean() < 0.7
+
+
+def test_one_by_one_tells_what_each_way_of_drawing_costs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ideal: Loaded
+):
+    one_by_one, preset = experiment("one_by_one"), PRESETS["smoke"]
+    mind = build_mind(preset.mind, preset.world.worlds(1)).requires_grad_(False).eval()
+    loaded = Loaded(mind, preset.world, {})
+    monkeypatch.setattr(one_by_one, "LAP", 2)
+    monkeypatch.setattr(one_by_one, "load_weights", lambda _: loaded)
+    one_by_one.main(one_by_one.Settings("none", episodes=2, held_out=8, steps=1, frames=4, width=8))
+    said = capsys.readouterr().out
+    assert all(f"{way}: " in said for way in ("each by itself", "deaf", "one by one"))
+    monkeypatch.setattr(one_by_one, "load_weights", lambda _: ideal)
+    with pytest.raises(SystemExit, match="foretells all tokens at once"):
+        one_by_one.main(one_by_one.Settings("none"))
