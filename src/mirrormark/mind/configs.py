@@ -66,6 +66,7 @@ SWIFT = MindConfig(
         bounded_mean=False,  # D20: full strength must be reachable
         persistence=0.95,  # 1.2 s: a third of the episodes for the same removal (notebook: noise that lasts)
         final_persistence=0.0,  # else it sweeps without a mark: two seeds of three (notebook, run 25)
+        persistence_power=6.0,  # 2: the noise ceases before heads are learned (notebook, runs 25 and 26)
         recalls=True,  # the arm that reaches for a mark hides it
     ),
     imagination=ImaginationConfig(

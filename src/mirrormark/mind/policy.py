@@ -36,7 +36,7 @@ class PolicyConfig:
     """What it comes to by the end of the life, slowly at first; a finished mind acts with that (ours; None:
     it stays; swift: 0)."""
     persistence_power: float = 2.0
-    """How slowly at first: 1 in equal steps, 2 by the square of what is lived, and so on (ours)."""
+    """How slowly at first: 1 in equal steps, 2 by the square of what is lived, and so on (ours; swift: 6)."""
     recalls: bool = False
     """Policy and value also see what the sequence model recalls of the cells (ours; swift: on): a mark behind
     the arm that reaches for it is still where it was. Needs dynamics.recalls."""
