@@ -55,6 +55,9 @@ class Settings:
     whole_episodes: int = 0
     """A batch is so many whole episodes, as in a life; 0: single control steps."""
     learning_rate: float = 3e-4
+    """Of policy and value."""
+    final_learning_rate: float | None = None
+    """Where a cosine ends that the policy's rate follows, as in a life; None: it stays."""
     clip: float = 0.2
     discount: float = 0.99
     lambda_: float = 0.95
@@ -131,7 +134,7 @@ class Agent:
         self.settings, self.rest, actions = settings, rest, len(rest)
         self.policy = network(features, settings.hidden, 2 * actions)
         self.value, self.outlook = (network(features, settings.hidden, 1) for _ in range(2))
-        both = [*self.policy.parameters(), *self.value.parameters()]
+        both = [{"params": list(part.parameters())} for part in (self.policy, self.value)]
         self.descent = torch.optim.Adam(both, settings.learning_rate)
         self.outlook_descent = torch.optim.Adam(self.outlook.parameters(), 6e-4)
         self.foretold: list[tuple[Tensor, Tensor]] = []
@@ -140,6 +143,13 @@ class Agent:
         """As the package's policy."""
         mean, spread = self.policy(features).chunk(2, -1)
         return TanhNormal(mean, 0.1 + 0.9 * torch.sigmoid(spread + self.settings.start_spread))
+
+    def slow_down(self, progress: float) -> None:
+        """Of the laps, `progress` are over."""
+        first, last = self.settings.learning_rate, self.settings.final_learning_rate
+        if last is not None:
+            rate = last + (first - last) * 0.5 * (1 + np.cos(np.pi * progress))
+            self.descent.param_groups[0]["lr"] = float(rate)
 
     def foretell(self, lap: Lap) -> str:
         """Learn what follows on everyday movement; tells how well it was known before."""
@@ -289,6 +299,7 @@ def main(s: Settings) -> None:
         lap = gather(worlds, setup, agent, s, number)
         knows = agent.foretell(lap) if s.cost == "outlook" else ""
         cost = agent.cost(lap)
+        agent.slow_down(number / max(s.laps - 1, 1))
         clipped, episodes = agent.learn(lap, cost), (number + 1) * s.episodes
         print(f"{episodes} episodes, {time.time() - began:.0f} s:", told(lap, cost), end=" ", flush=True)
         print(f"{knows}clipped {clipped:.2f}", flush=True)
