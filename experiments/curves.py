@@ -28,7 +28,7 @@ def draw(axes: Axes, lives: dict[str, list[dict]], indicator: str) -> None:
     for (label, rows), colour in zip(lives.items(), colours(len(lives))):
         minutes, values = [row["minutes"] for row in rows], [row.get(indicator, math.nan) for row in rows]
         axes.plot(minutes, values, color=colour, linewidth=1.6, marker="o", markersize=3, label=label)
-    axes.set(xlabel="minutes of one H200", ylabel=PANELS[indicator])
+    axes.set(xlabel="minutes of one H200 (wall time ÷ lives that shared it)", ylabel=PANELS[indicator])
     if indicator.endswith("rate"):
         style.percent_axis(axes, "y")
         first = next(iter(lives.values()))[0]

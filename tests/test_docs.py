@@ -1,5 +1,5 @@
-"""Every Python example of the README and the docs is run as it stands; links lead somewhere; the README's
-figures are the exams'."""
+"""Every Python example of the README and the docs is run as it stands; links lead somewhere; tables
+hold what the exams found."""
 
 import json
 import re
@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from mirrormark.exam import conditions
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -20,14 +18,18 @@ EXAMPLES = [
     for number, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.S))
 ]
 
-README_ROWS = {
+TABLES = [ROOT / "README.md", ROOT / "docs" / "results.md"]
+"""Pages with a table of exams: a row a condition, a column an exam, whose figures its last row links to."""
+ROWS = {
     "mirror and mark": "mirror",
     "no mirror": "absent",
     "mirror covered": "covered",
-    "sham mark (invisible)": "sham",
-    "*yoked* site: another place on the body, same runs": "yoked",
+    "sham mark": "sham",
+    "yoked site": "yoked",
     "untrained mind": "untrained",
     "everyday movement (n = 1,000)": "everyday",
+    "random actions, i.i.d. (n = 1,000)": "iid",
+    "mirror delayed by 0.5 s": "delayed-0.5s",
     "mirror delayed by 1 s": "delayed-1s",
     "mirror turned by +10°": "tilt+10",
     "mirror turned by −10°": "tilt-10",
@@ -37,6 +39,8 @@ README_ROWS = {
     "smaller mark": "small",
     "mark out of the mirror's view": "unseen",
 }
+CONTROLS = 8
+"""So many of them every table has: the mark and all that the verdict rests on."""
 
 
 def test_there_are_examples():
@@ -61,30 +65,34 @@ def test_links_lead_somewhere(page):
         assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there."
 
 
-def test_the_readmes_table_is_what_the_exams_found():
-    lines = (ROOT / "README.md").read_text().splitlines()
-    start = next(i for i, line in enumerate(lines) if line.startswith("| % of runs"))
-    rows = [line.strip("| ").split(" | ") for line in lines[start + 2 : start + 19]]
-    named = {row[0]: row[1:] for row in rows}
+@pytest.mark.parametrize("page", TABLES, ids=lambda page: page.name)
+def test_the_table_is_what_the_exams_found(page):
+    named = _table(page)
+    links = [re.search(r"\]\(([^)]*)\)", cell)[1] for cell in named["all of it"]]
     exams = [
-        json.loads((ROOT / re.sub(r"report\.html$", "results.json", target)).read_text())
-        for target in re.findall(r"\]\(([^)]*)\)", " ".join(named.pop("all of it")))
+        json.loads((page.parent / re.sub(r"report\.html$", "results.json", t)).read_text()) for t in links
     ]
-    assert named.pop("verdict") == [exam["verdict"]["status"] for exam in exams] == ["passed"] * 5
-    assert len(named) == len(README_ROWS) == 15
-    printed = first_sitting()
-    for title, key in README_ROWS.items():
+    assert named["verdict"] == [exam["verdict"]["status"] for exam in exams]
+    assert list(ROWS)[:CONTROLS] == [title for title in named if title in ROWS][:CONTROLS]
+    for title in named.keys() & ROWS.keys():
         for cell, exam in zip(named[title], exams, strict=True):
-            if cell.endswith("°"):
-                assert re.findall(r"\d+", cell) == printed[conditions.title(key)], (title, cell)
-                continue
-            found = exam["yoked"] if key == "yoked" else exam["conditions"][key]
-            figures = [found["rate"], *found["interval"]]
-            assert re.findall(r"\d+", cell) == [f"{100 * figure:.0f}" for figure in figures], (title, cell)
+            assert re.findall(r"\d+", cell) == _figures(exam, ROWS[title]), (title, cell)
+    for cell, exam in zip(named["each seed"], exams, strict=True):
+        seeds = exam["conditions"]["mirror"]["seeds"]
+        each = [f"{s['training_seed']}: {100 * s['successes'] / s['n']:.0f}" for s in seeds]
+        assert cell == ", ".join(each)
 
 
-def first_sitting() -> dict[str, list[str]]:
-    """What the infants' exam on a GPU printed (run 26): rate and interval of each condition, in percent."""
-    text = (ROOT / "docs/results/run-26/first-sitting.txt").read_text().split("Not passed")[0]
-    lines = re.findall(r"^  (\S.*?) {2,}(\d+)%  \((\d+)–(\d+)%\)", text, re.MULTILINE)
-    return {title: figures for title, *figures in lines}
+def _table(page: Path) -> dict[str, list[str]]:
+    """The cells of a page's first table of exams, by the title of their row."""
+    lines = page.read_text().splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("| % of runs"))
+    end = next(i for i in range(start, len(lines)) if not lines[i].startswith("|"))
+    rows = [line.strip("| ").split(" | ") for line in lines[start + 2 : end]]
+    return {row[0].strip("* "): row[1:] for row in rows}
+
+
+def _figures(exam: dict, key: str) -> list[str]:
+    """Rate and interval in percent; none where the condition was not sat."""
+    found = exam["yoked"] if key == "yoked" else exam["conditions"].get(key)
+    return [f"{100 * figure:.0f}" for figure in (found["rate"], *found["interval"])] if found else []
