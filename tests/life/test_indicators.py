@@ -1,11 +1,12 @@
 """Indicators: each gate on minds and data whose answer is known."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from tiny_lives import born, joint, symbolic
+from tiny_lives import born, cells, joint, symbolic
 
 from mirrormark.life import dreamed, held_out
 from mirrormark.life import indicators as gates
@@ -236,6 +237,19 @@ def test_a_dream_is_not_compared_with_a_fall_that_did_not_happen(told):
     found = dreamed.dreamed_removal(mind, told, latent, held_out.efe(mind, latent), 5.0)
     assert found["real_fall_nats"] < 0 and found["dreamed_fall_ratio"] is None
     assert found["dreamed_fall_nats"] is not None
+
+
+@pytest.mark.parametrize("preset", [symbolic(), cells(), joint()], ids=["symbols", "cells", "joint"])
+@pytest.mark.parametrize("kind", ["absent", "covered"])
+def test_where_no_mark_is_ever_seen_the_gates_that_need_one_are_unknown(preset, kind, tmp_path):
+    world = replace(preset.world, mirror=replace(preset.world.mirror, kind=kind))
+    life = born(replace(preset, world=world))
+    held = hold_out(world, IndicatorConfig(everyday_episodes=4, pairs=4, policy_episodes=4), "cpu")
+    found = gates.indicators(life.mind, held, life.worlds(4))
+    unknown = ("mark_recovery", "efe_gap_nats", "efe_gap_per_posture_range", "dreamed_fall_nats")
+    assert len(held.pairs.mask) == 0 and all(found[name] is None for name in unknown)
+    assert found["posture_range_nats"] is not None and found["removal_rate"] is not None
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
 def test_without_a_removal_gate_four_is_unknown(told):

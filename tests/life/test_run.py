@@ -153,6 +153,12 @@ def test_lines_after_the_checkpoint_and_torn_lines_are_dropped(tmp_path):
     assert read_lines(run.path / "metrics.jsonl") == [{"lap": 0}, {"lap": 1}, {"lap": 2}]
 
 
+def test_what_is_not_finite_is_null(tmp_path):
+    run = Run.create(tmp_path / "a", CONFIG)
+    run.append("exams.jsonl", {"lap": 1, "gap": float("nan"), "range": float("inf"), "note": None})
+    assert (run.path / "exams.jsonl").read_text() == '{"lap": 1, "gap": null, "range": null, "note": null}\n'
+
+
 def test_runs_are_listed_with_their_state(tmp_path):
     Run.create(tmp_path / "x" / "a", CONFIG).note("finished", lap=9, episodes=90)
     run = Run.create(tmp_path / "b", CONFIG | {"seed": 2})

@@ -210,7 +210,7 @@ def runs(folder: Path = Path("runs")) -> None:
     table = Table("run", "preset", "body", "seed", "state", "lap", "episodes", "removal", "chance", "note")
     for row in rows:
         exam = row["last_exam"] or {}
-        rates = [f"{exam[k]:.2f}" if k in exam else "" for k in ("removal_rate", "chance_removal_rate")]
+        rates = [exam.get(key) for key in ("removal_rate", "chance_removal_rate")]
         facts = [
             row["name"],
             row["preset"],
@@ -220,7 +220,8 @@ def runs(folder: Path = Path("runs")) -> None:
             row["lap"],
             row["episodes"],
         ]
-        table.add_row(*(str(fact) for fact in facts), *rates, row["ablation"] or "")
+        shown = ["" if rate is None else f"{rate:.2f}" for rate in rates]
+        table.add_row(*(str(fact) for fact in facts), *shown, row["ablation"] or "")
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 

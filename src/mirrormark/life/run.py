@@ -11,6 +11,7 @@
 import dataclasses
 import fcntl
 import json
+import math
 import os
 import platform
 import socket
@@ -205,9 +206,10 @@ class Run:
         write_json(self.path / "status.json", {"state": state, **me, **facts})
 
     def append(self, file: str, row: dict) -> None:
-        """One more line in a JSONL file of the folder."""
+        """One more line in a JSONL file of the folder; JSON has no word for what is not finite but null."""
+        told = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
         with open(self.path / file, "a") as out:
-            out.write(json.dumps(row) + "\n")
+            out.write(json.dumps(told, allow_nan=False) + "\n")
 
     def forget_after(self, lap: int) -> None:
         """Drop lines of laps that will be lived again after a resume, and a line torn by a kill."""
