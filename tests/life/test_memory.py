@@ -150,6 +150,17 @@ def test_curious_draws_follow_the_prediction_error():
     assert (drawn[200:] == 11).float().mean() < 0.2
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_an_error_that_is_not_finite_leaves_the_old_one(bad):
+    memory = filled(MemoryConfig(capacity_episodes=40, curious_share=1.0, curious_power=1.0))
+    memory.report_error(torch.tensor([0, 1]), torch.tensor([2.0, 3.0]))
+    memory.report_error(torch.tensor([0, 1]), torch.tensor([bad, 4.0]))
+    assert memory.error[:2].tolist() == [2.0, 4.0]
+    memory.extend(episodes(1, policy=True, marked=True, first=390))
+    assert memory.error.isfinite().all()
+    assert len(memory.sequences(400, 3).row.unique()) == 25  # every stored episode can still be drawn
+
+
 def test_new_episodes_are_as_interesting_as_the_worst():
     memory = filled(MemoryConfig(capacity_episodes=40, curious_share=1.0))
     memory.report_error(torch.tensor([0]), torch.tensor([7.0]))

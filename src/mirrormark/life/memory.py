@@ -229,8 +229,10 @@ class Memory:
         return {name: kept.flatten(0, 1)[frame] for name, kept in self.observation.items()}
 
     def report_error(self, row: Tensor, error: Tensor) -> None:
-        """Remember how badly each drawn episode was predicted; a row drawn twice keeps one of its errors."""
-        self.error.index_copy_(0, row, error.detach().float())
+        """Remember how badly each drawn episode was predicted; a row drawn twice keeps one of its errors, and
+        one whose error is not finite its old one, which else no draw would come back from."""
+        error = error.detach().float()
+        self.error.index_copy_(0, row, torch.where(error.isfinite(), error, self.error[row]))
 
     # Checkpoints keep what is stored, not the empty room.
 
