@@ -34,7 +34,7 @@ class Fixed(_Playback):
     """Gives out the recorded batches; whoever asks for anything else finds the memory with its flags."""
 
     def __init__(self, draws: list[dict[str, Any]], memory: Memory) -> None:
-        super().__init__(draws, memory.config)
+        super().__init__(draws, memory.config, random=[])
         self._memory = memory
 
     def __getattr__(self, name: str) -> Any:
