@@ -218,7 +218,8 @@ def test_a_replayed_rollout_is_the_eager_one(preset):
 def blind():
     """The public code's policy (D10) in a symbolic life."""
     ours = symbolic()
-    policy, dynamics = replace(ours.mind.policy, acts_on="prior"), replace(ours.mind.dynamics, chained=False)
+    policy = replace(ours.mind.policy, acts_on="prior")
+    dynamics = replace(ours.mind.dynamics, chained=False, recalls=0.0)
     losses = replace(ours.mind.losses, policy_lived=0.0)
     imagination = replace(ours.mind.imagination, remembers=0)
     mind = replace(ours.mind, policy=policy, dynamics=dynamics, losses=losses, imagination=imagination)

@@ -10,7 +10,7 @@ Everything a draw needs (counts, group slots, priorities) lies on the memory's d
 be part of a captured CUDA graph: no host synchronisation, no Python branch that depends on what is stored.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -129,10 +129,14 @@ class Memory:
             self._fresh[group] = len(chosen)
         self._publish_counts()
 
-    def skip(self, episodes: Mapping[str, int]) -> None:
-        """Count episodes by group as stored and overwritten since, without having them."""
-        for name, count in episodes.items():
-            self._written[GROUPS.index(name)] += count
+    @property
+    def written(self) -> list[int]:
+        """Episodes stored so far by group, those overwritten since among them."""
+        return list(self._written)
+
+    def skip_to(self, written: Sequence[int]) -> None:
+        """Stand where so many have been stored, without having them: all will be overwritten."""
+        self._written = list(written)
         self._publish_counts()
 
     def _take(self, source: Tensor, chosen: Tensor, dtype: torch.dtype) -> Tensor:

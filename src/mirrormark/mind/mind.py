@@ -68,6 +68,11 @@ class ImaginationConfig:
             raise ValueError("imagination.horizon and imagination.context must be at least 1 control step.")
         if not (0 < self.discount <= 1 and 0 <= self.lambda_ <= 1):
             raise ValueError("imagination.discount must lie in (0, 1] and imagination.lambda_ in [0, 1].")
+        for name in ("remembers", "temperature"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"imagination.{name} is {getattr(self, name)}: it cannot be negative.")
+        if not 0 <= self.range_decay <= 1:
+            raise ValueError(f"imagination.range_decay is {self.range_decay}: give a number from 0 to 1.")
         if self.posture_precision < 0:
             raise ValueError("imagination.posture_precision must not be negative: 1 weighs all tokens alike.")
         if not 0 <= self.range_low < self.range_high <= 1:
