@@ -1,9 +1,12 @@
 """The run folder."""
 
+import errno
+import fcntl
 import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass, field
 
@@ -119,6 +122,57 @@ def test_one_process_holds_the_folder_until_it_ends(tmp_path):
     other.wait()
     with run.held():
         assert (run.path / "lock").read_text().startswith(f"{os.getpid()} on ")
+
+
+def as_if_run_by(pid: int, run: Run) -> None:
+    (run.path / "status.json").write_text(json.dumps(run.status() | {"state": "running", "pid": pid}))
+
+
+def test_a_stranger_with_the_number_of_a_dead_run_does_not_keep_it(tmp_path):
+    run = Run.create(tmp_path / "a", CONFIG)
+    with run.held():
+        pass
+    as_if_run_by(1, run)  # always lives, and is not ours to ask after
+    assert run.status()["state"] == "killed"
+    Run.reopen(run.path, CONFIG)
+    with run.held():  # as `train` asks: from within
+        Run.reopen(run.path, CONFIG)
+    (run.path / "lock").unlink()
+    assert run.status()["state"] == "running"
+
+
+def test_without_locks_the_process_number_tells(tmp_path, monkeypatch):
+    def unknown(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    run = Run.create(tmp_path / "a", CONFIG)
+    monkeypatch.setattr("fcntl.flock", unknown)
+    with run.held():
+        as_if_run_by(1, run)
+        assert run.status()["state"] == "running"
+
+
+def test_a_held_folder_is_running_whatever_number_it_tells(tmp_path):
+    run = Run.create(tmp_path / "a", CONFIG)
+    other = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(run.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert other.stdout is not None and other.stdout.readline() == b"held\n"
+    as_if_run_by(2**22 - 1, run)  # in a container, say
+    assert run.status()["state"] == "running"
+    other.kill()
+    other.wait()
+    assert run.status()["state"] == "killed"
+
+
+def test_whoever_asks_for_a_moment_does_not_keep_the_folder(tmp_path):
+    run = Run.create(tmp_path / "a", CONFIG)
+    with open(run.path / "lock", "a+") as asking:
+        fcntl.flock(asking, fcntl.LOCK_SH)
+        letting_go = threading.Timer(0.05, asking.close)
+        letting_go.start()
+        with run.held():
+            letting_go.join()
 
 
 def test_a_folder_with_nothing_but_a_lock_is_free(tmp_path):
