@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mirrormark.life.memory import GROUPS, Episodes, Memory, MemoryConfig
+from mirrormark.life.memory import Episodes, Memory, MemoryConfig
 
 LENGTH, ACTIONS = 12, 3
 
@@ -183,12 +183,13 @@ def test_flipping_every_mark_flag_leaves_the_same_draws():
     """Labels choose groups on the way in; once the groups are fixed, no draw looks at a flag."""
     one, other = filled(), filled()
     other.mark.logical_not_()
-    torch.manual_seed(3)
-    a = one.sequences(32, 4), one.frames(32, 0.05)
-    torch.manual_seed(3)
-    b = other.sequences(32, 4), other.frames(32, 0.05)
-    assert torch.equal(a[0].observation["latent"], b[0].observation["latent"])
-    assert torch.equal(a[0].action, b[0].action) and torch.equal(a[1]["latent"], b[1]["latent"])
+    told = []
+    for memory in (one, other):
+        torch.manual_seed(3)
+        draws = memory.sequences(32, 4), memory.any_sequences(32, 4), memory.newest_sequences(32, 4, 2)
+        told.append([part for draw in draws for part in (draw.observation["latent"], *draw[1:])])
+        told[-1] += [memory.frames(32, 0.05)["latent"], memory.frames(32, 0.5, random_only=False)["latent"]]
+    assert len(told[0]) == 17 and all(torch.equal(a, b) for a, b in zip(*told, strict=True))
 
 
 def test_a_window_tells_where_it_begins_and_when_the_policy_let_go():
@@ -228,4 +229,3 @@ def test_bad_input_is_refused():
         MemoryConfig(recent_episodes=0)
     with pytest.raises(ValueError, match="window of 13"):
         filled().sequences(4, 13)
-    assert GROUPS[2 * 0 + 1] == "random_marked"
