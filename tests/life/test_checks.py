@@ -33,6 +33,17 @@ def test_a_frozen_codec_must_have_learned_somewhere():
         check(SWIFT.mind, replace(SWIFT.life, schedule=schedule))
 
 
+def test_a_context_leaves_room_for_what_gate_four_dreams():
+    def lived_with(context: int) -> None:
+        mind = replace(PAPER.mind, dynamics=replace(PAPER.mind.dynamics, max_length=200))
+        mind = replace(mind, imagination=replace(mind.imagination, context=context))
+        check(mind, replace(PAPER.life, learner=replace(PAPER.life.learner, world_frames=101)))
+
+    lived_with(80)
+    with pytest.raises(ValueError, match=r"imagination\.context is 81.*a context of 80 at most"):
+        lived_with(81)
+
+
 @pytest.mark.parametrize("change", [{"chained": False}, {"reads": "classes"}])
 def test_what_would_recall_nothing_is_refused(change):
     mind = replace(SWIFT.mind, dynamics=replace(SWIFT.mind.dynamics, **change))

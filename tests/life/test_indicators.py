@@ -185,6 +185,23 @@ def test_optimism_is_what_the_dream_lacks_of_the_real_cost(told, monkeypatch):
     assert optimism(still, rising) == pytest.approx(float(torch.arange(51.0, 71.0).mean()), abs=1e-3)
 
 
+def test_a_long_context_is_whole_when_optimism_is_asked_for(told, monkeypatch):
+    """It begins with the episode, and the second that follows is compared with the second that followed."""
+    mind = born(symbolic()).mind
+    mind.config = replace(mind.config, imagination=replace(mind.config.imagination, context=70))
+    latent = held_out.latents(mind, told.episodes.observation)[:4, :100]
+    cost = held_out.efe(mind, latent)
+
+    def replay(_, past, acted, to_do, __):
+        assert torch.equal(past, latent[:, :70]) and acted.shape[1] == 69 and to_do.shape[1] == 20
+        return latent[:, 69:90]
+
+    monkeypatch.setattr(dreamed, "replay_dream", replay)
+    assert dreamed.dream_optimism_nats(mind, latent, told.episodes.action[:4], cost) == pytest.approx(
+        0, abs=1e-4
+    )
+
+
 def test_the_band_of_distances_is_over_episodes_not_over_moments():
     """Four episodes around 1, 2, 3 and 4 cm; each moves by ±1 cm, and in the last one the mark comes off."""
     life = born(symbolic())

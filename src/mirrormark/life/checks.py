@@ -40,11 +40,7 @@ def check(mind: MindConfig, config: LifeConfig) -> None:
             f"learner.world_frames is {frames}: an outlook of {mind.outlook.control_steps} control steps "
             f"needs {ahead} at least, context included."
         )
-    dreamed = mind.imagination.context - 1 + DREAM_CONTROL_STEPS
-    if dreamed > mind.dynamics.max_length:
-        raise ValueError(
-            f"dynamics.max_length is {mind.dynamics.max_length}: gate 4 dreams {dreamed} steps with context."
-        )
+    _check_room(mind)
 
 
 def _check_codec(mind: MindConfig, config: LifeConfig) -> None:
@@ -78,3 +74,18 @@ def _check_lived(mind: MindConfig, config: LifeConfig) -> None:
         )
     if config.let_go_share and not mind.outlook.control_steps:
         raise ValueError("life.let_go_share serves an outlook only: set mind.outlook.control_steps, or 0.")
+
+
+def _check_room(mind: MindConfig) -> None:
+    """What gate 4 dreams must fit into sequence model and episode."""
+    dreamed = mind.imagination.context - 1 + DREAM_CONTROL_STEPS
+    if dreamed > mind.dynamics.max_length:
+        raise ValueError(
+            f"dynamics.max_length is {mind.dynamics.max_length}: gate 4 dreams {dreamed} steps with context."
+        )
+    most = FRAMES_PER_EPISODE - 1 - DREAM_CONTROL_STEPS
+    if mind.imagination.context > most:
+        raise ValueError(
+            f"imagination.context is {mind.imagination.context}: gate 4 dreams {DREAM_CONTROL_STEPS} control "
+            f"steps after it, and an episode leaves room for a context of {most} at most."
+        )

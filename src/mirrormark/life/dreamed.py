@@ -131,10 +131,11 @@ def foresight_nats(mind: Mind, latent: Tensor, action: Tensor) -> float:
 
 @torch.no_grad()
 def dream_optimism_nats(mind: Mind, latent: Tensor, action: Tensor, cost: Tensor) -> float:
-    """Gate 4 where the policy goes: from the middle of its own episodes on, with the actions that it took, by
-    how much the dreamed G of the next second lies below the real one. latent (N, L, K), action (N, L, A),
-    cost (N, L)."""
-    context, now = mind.config.imagination.context, latent.shape[1] // 2
+    """Gate 4 where the policy goes: from the middle of its own episodes on (later, if a dream needs more past
+    than that), with the actions that it took, by how much the dreamed G of the next second lies below the
+    real one. latent (N, L, K), action (N, L, A), cost (N, L)."""
+    context = mind.config.imagination.context
+    now = max(latent.shape[1] // 2, context - 1)
     past, ahead = slice(now - context + 1, now), slice(now, now + DREAM_CONTROL_STEPS)
     temperature = mind.config.imagination.temperature
     seen = latent[:, past.start : now + 1]
