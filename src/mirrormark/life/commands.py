@@ -116,7 +116,7 @@ def _live_in(run: Run, life: Life, preset: str, resume: bool, hooks: tuple[Hook,
         run.note("running", lap=life.next_lap, episodes=life.episodes_lived)
         with _StopSoon(console, records) as stop, records:
             live(life, (records, *hooks, stop), run.path / "nan")
-        run.note("finished", lap=life.next_lap, episodes=life.config.schedule.episodes)
+        run.note("finished", lap=life.next_lap, episodes=life.episodes_lived)
     except (Interrupted, KeyboardInterrupt):
         run.note("interrupted", **_standing(run))
         console.print(f"Interrupted; go on with the same command and --resume. {run.path}")
@@ -203,7 +203,9 @@ def runs(folder: Path = Path("runs")) -> None:
     Args:
         folder: Where to look.
     """
-    rows = list_runs(folder) if folder.is_dir() else []
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is no folder: give one that holds runs.")
+    rows = list_runs(folder)
     if not rows:
         print(f"No runs below {folder}.")
         return
