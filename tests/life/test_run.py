@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mirrormark.life.run import Run, RunError, from_json, list_runs, read_lines, to_json
+from mirrormark.life.run import Run, RunError, from_json, list_runs, read_lines, to_json, versions
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,9 @@ def test_resume_wants_the_same_configuration(tmp_path):
     assert Run.reopen(tmp_path / "a", CONFIG).config() == CONFIG
     with pytest.raises(RunError, match=r"life\.x was 1, now 2"):
         Run.reopen(tmp_path / "a", CONFIG | {"life": {"x": 2}})
+    with pytest.raises(RunError, match=r"was started with preset smoke: give --preset smoke") as mistake:
+        Run.reopen(tmp_path / "a", CONFIG | {"preset": "swift", "life": {"x": 2}})
+    assert "life.x" not in str(mistake.value)
     with pytest.raises(RunError, match="holds no run"):
         Run.reopen(tmp_path / "nowhere", CONFIG)
 
@@ -221,6 +224,26 @@ def test_runs_are_listed_with_their_state(tmp_path):
     rows = list_runs(tmp_path)
     assert [(r["seed"], r["state"], r["lap"]) for r in rows] == [(2, "interrupted", 5), (1, "finished", 9)]
     assert rows[0]["last_exam"]["removal_rate"] == 0.25 and rows[1]["last_exam"] is None
+
+
+def test_the_commit_is_that_of_the_source_and_not_of_a_checkout_around_it(tmp_path, monkeypatch):
+    def git(*words: str) -> str:
+        about = ("-c", "user.name=a", "-c", "user.email=a@b")
+        done = subprocess.run(["git", *about, *words], cwd=tmp_path, check=True, capture_output=True)
+        return done.stdout.decode().strip()
+
+    installed = tmp_path / "venv" / "run.py"
+    installed.parent.mkdir()
+    installed.write_text("")
+    (tmp_path / ".gitignore").write_text("venv\n")
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "another project")
+    monkeypatch.setattr("mirrormark.life.run.__file__", str(installed))
+    assert versions()["commit"] is None
+    git("add", "-f", "venv/run.py")
+    git("commit", "-m", "its own")
+    assert versions()["commit"] == git("rev-parse", "HEAD")
 
 
 def test_versions_are_kept_and_the_command_without_a_machines_paths(tmp_path, monkeypatch):

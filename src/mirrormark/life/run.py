@@ -90,7 +90,8 @@ def command() -> list[str]:
 
 
 def _commit() -> str | None:
-    """The source's commit, with "+" when files differ from it; None outside a git checkout."""
+    """The source's commit, with "+" when files differ from it; None where git does not keep it, though it may
+    lie in a checkout: installed into the environment of another project."""
     here = Path(__file__).parent
 
     def git(*words: str) -> str:
@@ -98,6 +99,8 @@ def _commit() -> str | None:
         return answer.stdout.strip() if answer.returncode == 0 else ""
 
     try:
+        if not git("ls-files", Path(__file__).name):
+            return None
         commit = git("rev-parse", "HEAD")
         return (commit + ("+" if git("status", "--porcelain", "-uno") else "")) or None
     except (OSError, subprocess.TimeoutExpired):
@@ -157,7 +160,11 @@ class Run:
         here = state.get("host") == socket.gethostname()
         if state["state"] in ("running", "starting") and here:
             raise RunError(_taken(path, f"{state['pid']} on {state['host']}"))
-        differing = list(differences(run.config(), config))
+        before = run.config()
+        if before.get("preset") != config.get("preset"):  # then hundreds of fields differ
+            old = before.get("preset")
+            raise RunError(f"{path} was started with preset {old}: give --preset {old}, or start a new run.")
+        differing = list(differences(before, config))
         if differing:
             raise RunError(
                 f"{path} was started with another configuration ({'; '.join(differing[:4])}): "
