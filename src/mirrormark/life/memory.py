@@ -92,7 +92,7 @@ class Memory:
 
         self.observation = {name: room(shape, dtype) for name, (shape, dtype) in fields.items()}
         self.action = room((actions,), action_dtype)
-        self.mark = room((), torch.bool)
+        self.mark = room((), torch.bool)  # kept for whoever looks into a memory: no draw ever reads it
         self.let_go = torch.zeros(rows, dtype=torch.int64, device=self.device)
         self.error = torch.zeros(rows, device=self.device)
         self.count = torch.zeros(len(GROUPS), dtype=torch.int64, device=self.device)
