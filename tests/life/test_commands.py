@@ -8,6 +8,7 @@ import numba
 import pytest
 import torch
 from rich.console import Console
+from tiny_commands import TINY
 from tiny_lives import born, joint, symbolic
 
 from mirrormark.life.bench import bench_codec, bench_learn
@@ -17,10 +18,13 @@ from mirrormark.life.pictures import picture
 from mirrormark.life.records import Records
 from mirrormark.life.run import Run, read_lines
 from mirrormark.mind import bench as codecs
+from mirrormark.training import train
 
 
 def test_runs_prints_every_run_with_its_state(tmp_path, capsys):
-    runs(tmp_path / "none")
+    with pytest.raises(ValueError, match="none is no folder"):
+        runs(tmp_path / "none")
+    runs(tmp_path)
     assert "No runs below" in capsys.readouterr().out
     run = Run.create(tmp_path / "a", {"preset": "ideal", "body": "arm", "seed": 7, "ablation": "ablation: x"})
     run.append("exams.jsonl", {"lap": 0, "removal_rate": 0.25, "chance_removal_rate": 0.18})
@@ -28,6 +32,16 @@ def test_runs_prints_every_run_with_its_state(tmp_path, capsys):
     runs(tmp_path)
     said = capsys.readouterr().out
     assert all(word in said for word in ("ideal", "arm", "interrupted", "0.25", "0.18", "ablation: x"))
+
+
+def test_a_finished_run_tells_the_episodes_that_it_lived(tmp_path):
+    """Whole laps: ten episodes are lived as twelve."""
+    threads = torch.get_num_threads()
+    train(["--preset", "ideal", *TINY, "--life.schedule.episodes=10", "--out", str(tmp_path / "run")])
+    torch.set_num_threads(threads)
+    status = Run(tmp_path / "run").status()
+    assert (status["state"], status["episodes"]) == ("finished", 12)
+    assert read_lines(tmp_path / "run" / "metrics.jsonl")[-1]["episodes"] == 12
 
 
 def test_a_life_keeps_to_its_threads_and_gives_them_back():

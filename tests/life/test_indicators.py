@@ -1,11 +1,12 @@
 """Indicators: each gate on minds and data whose answer is known."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from tiny_lives import born, joint, symbolic
+from tiny_lives import born, cells, joint, symbolic
 
 from mirrormark.life import dreamed, held_out
 from mirrormark.life import indicators as gates
@@ -184,6 +185,23 @@ def test_optimism_is_what_the_dream_lacks_of_the_real_cost(told, monkeypatch):
     assert optimism(still, rising) == pytest.approx(float(torch.arange(51.0, 71.0).mean()), abs=1e-3)
 
 
+def test_a_long_context_is_whole_when_optimism_is_asked_for(told, monkeypatch):
+    """It begins with the episode, and the second that follows is compared with the second that followed."""
+    mind = born(symbolic()).mind
+    mind.config = replace(mind.config, imagination=replace(mind.config.imagination, context=70))
+    latent = held_out.latents(mind, told.episodes.observation)[:4, :100]
+    cost = held_out.efe(mind, latent)
+
+    def replay(_, past, acted, to_do, __):
+        assert torch.equal(past, latent[:, :70]) and acted.shape[1] == 69 and to_do.shape[1] == 20
+        return latent[:, 69:90]
+
+    monkeypatch.setattr(dreamed, "replay_dream", replay)
+    assert dreamed.dream_optimism_nats(mind, latent, told.episodes.action[:4], cost) == pytest.approx(
+        0, abs=1e-4
+    )
+
+
 def test_the_band_of_distances_is_over_episodes_not_over_moments():
     """Four episodes around 1, 2, 3 and 4 cm; each moves by ±1 cm, and in the last one the mark comes off."""
     life = born(symbolic())
@@ -236,6 +254,19 @@ def test_a_dream_is_not_compared_with_a_fall_that_did_not_happen(told):
     found = dreamed.dreamed_removal(mind, told, latent, held_out.efe(mind, latent), 5.0)
     assert found["real_fall_nats"] < 0 and found["dreamed_fall_ratio"] is None
     assert found["dreamed_fall_nats"] is not None
+
+
+@pytest.mark.parametrize("preset", [symbolic(), cells(), joint()], ids=["symbols", "cells", "joint"])
+@pytest.mark.parametrize("kind", ["absent", "covered"])
+def test_where_no_mark_is_ever_seen_the_gates_that_need_one_are_unknown(preset, kind, tmp_path):
+    world = replace(preset.world, mirror=replace(preset.world.mirror, kind=kind))
+    life = born(replace(preset, world=world))
+    held = hold_out(world, IndicatorConfig(everyday_episodes=4, pairs=4, policy_episodes=4), "cpu")
+    found = gates.indicators(life.mind, held, life.worlds(4))
+    unknown = ("mark_recovery", "efe_gap_nats", "efe_gap_per_posture_range", "dreamed_fall_nats")
+    assert len(held.pairs.mask) == 0 and all(found[name] is None for name in unknown)
+    assert found["posture_range_nats"] is not None and found["removal_rate"] is not None
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
 def test_without_a_removal_gate_four_is_unknown(told):

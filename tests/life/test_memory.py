@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mirrormark.life.memory import GROUPS, Episodes, Memory, MemoryConfig
+from mirrormark.life.memory import Episodes, Memory, MemoryConfig
 
 LENGTH, ACTIONS = 12, 3
 
@@ -150,6 +150,17 @@ def test_curious_draws_follow_the_prediction_error():
     assert (drawn[200:] == 11).float().mean() < 0.2
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_an_error_that_is_not_finite_leaves_the_old_one(bad):
+    memory = filled(MemoryConfig(capacity_episodes=40, curious_share=1.0, curious_power=1.0))
+    memory.report_error(torch.tensor([0, 1]), torch.tensor([2.0, 3.0]))
+    memory.report_error(torch.tensor([0, 1]), torch.tensor([bad, 4.0]))
+    assert memory.error[:2].tolist() == [2.0, 4.0]
+    memory.extend(episodes(1, policy=True, marked=True, first=390))
+    assert memory.error.isfinite().all()
+    assert len(memory.sequences(400, 3).row.unique()) == 25  # every stored episode can still be drawn
+
+
 def test_new_episodes_are_as_interesting_as_the_worst():
     memory = filled(MemoryConfig(capacity_episodes=40, curious_share=1.0))
     memory.report_error(torch.tensor([0]), torch.tensor([7.0]))
@@ -172,12 +183,13 @@ def test_flipping_every_mark_flag_leaves_the_same_draws():
     """Labels choose groups on the way in; once the groups are fixed, no draw looks at a flag."""
     one, other = filled(), filled()
     other.mark.logical_not_()
-    torch.manual_seed(3)
-    a = one.sequences(32, 4), one.frames(32, 0.05)
-    torch.manual_seed(3)
-    b = other.sequences(32, 4), other.frames(32, 0.05)
-    assert torch.equal(a[0].observation["latent"], b[0].observation["latent"])
-    assert torch.equal(a[0].action, b[0].action) and torch.equal(a[1]["latent"], b[1]["latent"])
+    told = []
+    for memory in (one, other):
+        torch.manual_seed(3)
+        draws = memory.sequences(32, 4), memory.any_sequences(32, 4), memory.newest_sequences(32, 4, 2)
+        told.append([part for draw in draws for part in (draw.observation["latent"], *draw[1:])])
+        told[-1] += [memory.frames(32, 0.05)["latent"], memory.frames(32, 0.5, random_only=False)["latent"]]
+    assert len(told[0]) == 17 and all(torch.equal(a, b) for a, b in zip(*told, strict=True))
 
 
 def test_a_window_tells_where_it_begins_and_when_the_policy_let_go():
@@ -217,4 +229,3 @@ def test_bad_input_is_refused():
         MemoryConfig(recent_episodes=0)
     with pytest.raises(ValueError, match="window of 13"):
         filled().sequences(4, 13)
-    assert GROUPS[2 * 0 + 1] == "random_marked"

@@ -9,6 +9,7 @@ from tiny_lives import born, joint, symbolic
 from mirrormark.life import checkpoint, nan
 from mirrormark.life.checkpoint import CheckpointError
 from mirrormark.life.commands import replay_nan
+from mirrormark.life.learner import Learner
 from mirrormark.life.live import live
 from mirrormark.life.nan import NotFinite
 from mirrormark.life.weights import describe, load_weights, save_snapshot
@@ -41,6 +42,23 @@ def test_the_run_stops_with_a_dump_that_repeats_the_step(tmp_path, capsys, steps
     assert found["bad_in_batch"] == []
     replay_nan(place)
     assert "refused by self_prior" in capsys.readouterr().out
+
+
+def test_what_the_kept_step_left_is_what_it_leaves_when_repeated(tmp_path, monkeypatch):
+    """Dropout and dreams draw random numbers: with others, the parts that were not refused end elsewhere."""
+    ours = symbolic()
+    life = poisoned(replace(ours, mind=replace(ours.mind, dynamics=replace(ours.mind.dynamics, dropout=0.5))))
+    lap = life.schedule.lap(1)
+    life.memory.extend(life.gather(lap))
+    before = {name: value.clone() for name, value in life.mind.dynamics.state_dict().items()}
+    place = nan.dump(life.learner, life.memory, lap, tmp_path, life.world)
+    random, repeated = torch.get_rng_state(), []
+    monkeypatch.setattr(nan, "Learner", lambda *asked: repeated.append(Learner(*asked)) or repeated[0])
+    assert "world" not in nan.replay(place)["refused"]
+    for name, value in repeated[0].mind.dynamics.state_dict().items():
+        torch.testing.assert_close(value, life.mind.dynamics.state_dict()[name], rtol=0, atol=1e-6)
+        assert not torch.equal(value, before[name]) or not value.is_floating_point(), name
+    assert torch.equal(torch.get_rng_state(), random)
 
 
 def test_a_bad_batch_is_named(tmp_path):

@@ -1,15 +1,18 @@
 """The run folder."""
 
+import errno
+import fcntl
 import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass, field
 
 import pytest
 
-from mirrormark.life.run import Run, RunError, from_json, list_runs, read_lines, to_json
+from mirrormark.life.run import Run, RunError, from_json, list_runs, read_lines, to_json, versions
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,9 @@ def test_resume_wants_the_same_configuration(tmp_path):
     assert Run.reopen(tmp_path / "a", CONFIG).config() == CONFIG
     with pytest.raises(RunError, match=r"life\.x was 1, now 2"):
         Run.reopen(tmp_path / "a", CONFIG | {"life": {"x": 2}})
+    with pytest.raises(RunError, match=r"was started with preset smoke: give --preset smoke") as mistake:
+        Run.reopen(tmp_path / "a", CONFIG | {"preset": "swift", "life": {"x": 2}})
+    assert "life.x" not in str(mistake.value)
     with pytest.raises(RunError, match="holds no run"):
         Run.reopen(tmp_path / "nowhere", CONFIG)
 
@@ -121,6 +127,57 @@ def test_one_process_holds_the_folder_until_it_ends(tmp_path):
         assert (run.path / "lock").read_text().startswith(f"{os.getpid()} on ")
 
 
+def as_if_run_by(pid: int, run: Run) -> None:
+    (run.path / "status.json").write_text(json.dumps(run.status() | {"state": "running", "pid": pid}))
+
+
+def test_a_stranger_with_the_number_of_a_dead_run_does_not_keep_it(tmp_path):
+    run = Run.create(tmp_path / "a", CONFIG)
+    with run.held():
+        pass
+    as_if_run_by(1, run)  # always lives, and is not ours to ask after
+    assert run.status()["state"] == "killed"
+    Run.reopen(run.path, CONFIG)
+    with run.held():  # as `train` asks: from within
+        Run.reopen(run.path, CONFIG)
+    (run.path / "lock").unlink()
+    assert run.status()["state"] == "running"
+
+
+def test_without_locks_the_process_number_tells(tmp_path, monkeypatch):
+    def unknown(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    run = Run.create(tmp_path / "a", CONFIG)
+    monkeypatch.setattr("fcntl.flock", unknown)
+    with run.held():
+        as_if_run_by(1, run)
+        assert run.status()["state"] == "running"
+
+
+def test_a_held_folder_is_running_whatever_number_it_tells(tmp_path):
+    run = Run.create(tmp_path / "a", CONFIG)
+    other = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(run.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert other.stdout is not None and other.stdout.readline() == b"held\n"
+    as_if_run_by(2**22 - 1, run)  # in a container, say
+    assert run.status()["state"] == "running"
+    other.kill()
+    other.wait()
+    assert run.status()["state"] == "killed"
+
+
+def test_whoever_asks_for_a_moment_does_not_keep_the_folder(tmp_path):
+    run = Run.create(tmp_path / "a", CONFIG)
+    with open(run.path / "lock", "a+") as asking:
+        fcntl.flock(asking, fcntl.LOCK_SH)
+        letting_go = threading.Timer(0.05, asking.close)
+        letting_go.start()
+        with run.held():
+            letting_go.join()
+
+
 def test_a_folder_with_nothing_but_a_lock_is_free(tmp_path):
     with Run(tmp_path / "a").held():
         Run.create(tmp_path / "a", CONFIG)
@@ -153,6 +210,12 @@ def test_lines_after_the_checkpoint_and_torn_lines_are_dropped(tmp_path):
     assert read_lines(run.path / "metrics.jsonl") == [{"lap": 0}, {"lap": 1}, {"lap": 2}]
 
 
+def test_what_is_not_finite_is_null(tmp_path):
+    run = Run.create(tmp_path / "a", CONFIG)
+    run.append("exams.jsonl", {"lap": 1, "gap": float("nan"), "range": float("inf"), "note": None})
+    assert (run.path / "exams.jsonl").read_text() == '{"lap": 1, "gap": null, "range": null, "note": null}\n'
+
+
 def test_runs_are_listed_with_their_state(tmp_path):
     Run.create(tmp_path / "x" / "a", CONFIG).note("finished", lap=9, episodes=90)
     run = Run.create(tmp_path / "b", CONFIG | {"seed": 2})
@@ -161,6 +224,26 @@ def test_runs_are_listed_with_their_state(tmp_path):
     rows = list_runs(tmp_path)
     assert [(r["seed"], r["state"], r["lap"]) for r in rows] == [(2, "interrupted", 5), (1, "finished", 9)]
     assert rows[0]["last_exam"]["removal_rate"] == 0.25 and rows[1]["last_exam"] is None
+
+
+def test_the_commit_is_that_of_the_source_and_not_of_a_checkout_around_it(tmp_path, monkeypatch):
+    def git(*words: str) -> str:
+        about = ("-c", "user.name=a", "-c", "user.email=a@b")
+        done = subprocess.run(["git", *about, *words], cwd=tmp_path, check=True, capture_output=True)
+        return done.stdout.decode().strip()
+
+    installed = tmp_path / "venv" / "run.py"
+    installed.parent.mkdir()
+    installed.write_text("")
+    (tmp_path / ".gitignore").write_text("venv\n")
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "another project")
+    monkeypatch.setattr("mirrormark.life.run.__file__", str(installed))
+    assert versions()["commit"] is None
+    git("add", "-f", "venv/run.py")
+    git("commit", "-m", "its own")
+    assert versions()["commit"] == git("rev-parse", "HEAD")
 
 
 def test_versions_are_kept_and_the_command_without_a_machines_paths(tmp_path, monkeypatch):

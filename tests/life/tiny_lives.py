@@ -31,7 +31,7 @@ def symbolic() -> Preset:
 
 def cells() -> Preset:
     """Pixels by a frozen codec that has learned nothing, its tokens foreseen cell by cell."""
-    return replace(SMOKE, life=replace(SMOKE.life, schedule=SCHEDULE))
+    return replace(SMOKE, life=replace(SMOKE.life, schedule=SCHEDULE, codec_from="nobody who ever looked"))
 
 
 def joint() -> Preset:
@@ -39,7 +39,8 @@ def joint() -> Preset:
     codec = CodecConfig(variables=4, classes=8, embedding=128, channels=4, vector_hidden=8)
     imagination = replace(SMOKE.mind.imagination, posture_precision=1.0)
     mind = replace(SMOKE.mind, codec=codec, losses=PAPER.mind.losses, imagination=imagination)
-    life = replace(SMOKE.life, schedule=SCHEDULE, tokens=False)
+    learner = replace(SMOKE.life.learner, restless_share=0.0)
+    life = replace(SMOKE.life, schedule=SCHEDULE, learner=learner, tokens=False)
     return Preset(WorldSetup(), mind, life)
 
 

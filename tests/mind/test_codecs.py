@@ -6,9 +6,11 @@ from torch import nn
 from mirrormark.mind.codec import CodecConfig
 from mirrormark.mind.codec_categorical import ImageDecoder, ImageEncoder
 from mirrormark.mind.codec_senses import SensesCodec
+from mirrormark.mind.latent import LatentSpec
 from mirrormark.mind.losses import LossConfig
 from mirrormark.mind.mind import build_codec
 from mirrormark.mind.objective import codec_objective
+from mirrormark.mind.prediction import GridFollowing
 from mirrormark.mind.quantise import ScalarQuantiser, bin_centre, bin_index
 from mirrormark.mind.senses import SenseSpec
 
@@ -87,6 +89,17 @@ def test_fsq_classes_are_all_reachable_and_decode_to_what_was_rounded(levels):
     index, one_hot, _ = quantise(raw)
     assert index.flatten().tolist() == list(range(quantise.classes))
     assert torch.allclose(quantise.scalars(one_hot), quantise.codebook.unsqueeze(0), atol=1e-5)
+
+
+@pytest.mark.parametrize("levels", [(5, 5, 5), (3,), (4,), (2, 3, 4), (6, 8)])
+def test_there_is_one_silent_token_and_a_hushed_one_is_it(levels):
+    quantise = ScalarQuantiser(levels, hush=0.5).eval()
+    said = quantise(torch.full((1, 2, len(levels)), -0.01))[0]
+    cells = LatentSpec((4, *[quantise.classes] * 4), ((4,), *[levels] * 4))
+    following = GridFollowing(cells.part(slice(0, 1)), cells.part(slice(1, None)), 8, 2, 3, False)
+    assert set(said.flatten().tolist()) == set(following.silent.tolist()) == {quantise.centre_class}
+    least = quantise.codebook.square().sum(-1)
+    assert least[quantise.centre_class] == pytest.approx(float(least.min()))
 
 
 def test_fsq_gradient_goes_straight_through_the_rounding():

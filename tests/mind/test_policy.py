@@ -1,6 +1,6 @@
 import pytest
 import torch
-from tiny_minds import ACTIONS, random_latent, tiny_mind
+from tiny_minds import random_latent, tiny_mind
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
 
 from mirrormark.mind.mind import ImaginationConfig
@@ -44,42 +44,8 @@ def test_value_starts_at_zero_and_has_the_papers_shape():
     assert mind.value.logits(latent, hidden).shape == (4, 2, 21)
 
 
-def test_act():
-    mind = tiny_mind()
-    latent, action = random_latent(mind, 6, 7), torch.rand(6, 6, ACTIONS)
-    mean = mind.act(latent, action, mode="mean")
-    assert mean.shape == (6, ACTIONS) and mean.abs().max() <= 1
-    assert torch.equal(mean, mind.act(latent[:, -4:], action[:, -3:], mode="mean")), "context is cut to 4"
-    latent[:, -1] = random_latent(mind, 6)
-    assert not torch.equal(mean, mind.act(latent, action, mode="mean")), "the present frame matters"
-    assert mind.act(latent[:, -1:], action[:, :0]).shape == (6, ACTIONS), "no past: hidden is zero"
-
-
-def test_blind_policy_does_not_see_the_present_frame():
-    """D10, parity flag: it acts on a prediction."""
-    mind = tiny_mind(policy=PolicyConfig(hidden=16, acts_on="prior"))
-    latent, action = random_latent(mind, 6, 4), torch.rand(6, 3, ACTIONS)
-    torch.manual_seed(1)
-    before = mind.act(latent, action, mode="mean")
-    latent[:, -1] = random_latent(mind, 6)
-    torch.manual_seed(1)
-    assert torch.equal(before, mind.act(latent, action, mode="mean"))
-
-
-def test_blind_policys_first_action_is_random():
-    """D10: even over [-1, 1], whatever the first frame is and whatever the policy would do."""
-    mind = tiny_mind(policy=PolicyConfig(hidden=16, acts_on="prior"))
-    with torch.no_grad():
-        mind.policy.head.bias.fill_(50.0)
-    none, firsts = torch.zeros(4000, 0, ACTIONS), []
-    for _ in range(2):
-        latent = random_latent(mind, 4000, 1)
-        torch.manual_seed(1)
-        firsts.append(mind.act(latent, none, mode="mean"))
-    assert torch.equal(*firsts)
-    edges = torch.linspace(-1, 1, 5)
-    share = torch.histogram(firsts[0], edges).hist / firsts[0].numel()
-    assert torch.allclose(share, torch.full((4,), 0.25), atol=0.02)
+def test_a_blind_policy_needs_a_past():
+    """D10: it acts on a prediction."""
     with pytest.raises(ValueError, match=r"imagination\.context of at least 2"):
         tiny_mind(
             policy=PolicyConfig(hidden=16, acts_on="prior"),

@@ -140,6 +140,14 @@ def test_a_command_that_still_lives_is_not_doubled(folder, monkeypatch):
     assert steps(engine, jobs[0].name) == [("train", True), ("exam", False)]
 
 
+def test_a_stranger_with_the_number_of_a_dead_command_is_not_waited_for(folder):
+    jobs = plan(spec())
+    pretend_trained(folder, jobs[0], "running", host=socket.gethostname())
+    (folder.run(jobs[0].name) / "lock").write_text("1 on here\n")  # which nobody holds
+    engine, _, _ = run(folder, jobs)
+    assert steps(engine, jobs[0].name) == [("train", True), ("exam", False)]
+
+
 def test_an_exam_beside_a_twin_waits_for_the_twins_training(folder):
     jobs = plan(spec(seeds=1, grid={"cost": ["none", "self_prior"]}))
     costless, twin = jobs

@@ -58,6 +58,7 @@ def test_on_a_cluster_a_run_must_fit_on_one_machine():
 
 
 def test_slots_have_their_own_gpus(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr("mirrormark.sweep.engine_processes.gpus_here", lambda: 4)
     monkeypatch.setattr(os, "cpu_count", lambda: 16)
 
@@ -69,6 +70,9 @@ def test_slots_have_their_own_gpus(monkeypatch):
     assert seen(2) == ["0,1", "2,3"]
     assert seen(0.5) == ["0", "0", "1", "1", "2", "2", "3", "3"]
     assert set(seen(0)) == {""}  # a run that asked for none sees none
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, 3,GPU-7f,5")  # others are not ours to use
+    assert seen(1) == ["2", "3", "GPU-7f", "5"] and seen(2) == ["2,3", "GPU-7f,5"]
+    assert seen(0.5)[:4] == ["2", "2", "3", "3"] and set(seen(0)) == {""}
 
 
 def test_without_ray_the_sentence_says_what_to_do(monkeypatch):

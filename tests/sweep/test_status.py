@@ -96,6 +96,19 @@ def test_a_dry_run_tells_everything_and_leaves_nothing(tmp_path, capsys):
     assert os.listdir(tmp_path) == ["s.toml"]
 
 
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [({"resources": {"cpus": 4096}}, "resources.cpus is 4096"), ({}, "is taken")],
+    ids=["cores", "folder"],
+)
+def test_a_dry_run_refuses_what_a_run_would_before_it_measures(tmp_path, monkeypatch, change, sentence):
+    monkeypatch.setattr(commands, "calibrate", None)
+    path = write_toml(tmp_path / "spec.toml", described(**change))
+    out = tmp_path / "out" if change else tmp_path  # which holds the spec
+    with pytest.raises(ValueError, match=sentence):
+        commands.sweep(path, out=out, dry_run=True)
+
+
 def test_a_dry_run_extrapolates_what_the_folder_has_shown(tmp_path, capsys):
     folder, one = Folder(tmp_path / "out"), spec()
     jobs = plan(one)

@@ -42,7 +42,8 @@ def pretend_exam(folder, job, rate: float, eye: str = "pixels") -> None:
     tables.write(found.episodes, exam / "episodes.parquet", tables.EPISODES)
     tables.write(found.steps, exam / "steps.parquet", tables.STEPS)
     settings = {"runs": 40, "first_exam_seed": 0, "chance_runs": 50, "mode": "sample"}
-    dump({"schema": SCHEMA, "settings": settings}, exam / "results.json")  # all that a sweep reads of it
+    kept = {"schema": SCHEMA, "settings": settings, "reach_m": 0.035}  # all that a sweep reads of it
+    dump(kept, exam / "results.json")
     (exam / "provenance.json").write_text("{}")
 
 
@@ -101,6 +102,14 @@ def test_settings_stand_side_by_side_with_their_seeds_spread(swept):
         assert group["spread"]["sd"] == pytest.approx(np.std(rates, ddof=1), abs=1e-5)
         assert (group["spread"]["lowest"], group["spread"]["highest"]) == (min(rates), max(rates))
     assert low["examined"] == [0, 1, 2] and high["examined"] == [0, 1] and high["seeds"] == [0, 1, 2]
+
+
+def test_touching_is_what_the_exams_meant_by_it(swept, monkeypatch):
+    folder, jobs, _ = swept
+    reaches, real = [], results.exam_results
+    monkeypatch.setattr(results, "exam_results", lambda *given: reaches.append(given[2]) or real(*given))
+    results.summarise(jobs, folder, results.gather(jobs, folder))
+    assert reaches == [0.035, 0.035]
 
 
 def test_chance_is_counted_once_not_once_a_seed(swept):

@@ -143,7 +143,7 @@ def test_every_body_keeps_its_promises(name: str) -> None:
     data = mujoco.MjData(model)
     data.qpos[:] = built.rest_qpos
     mujoco.mj_forward(model, data)
-    np.testing.assert_allclose(data.cam_xpos[built.camera_id], body.eye_rest_m, atol=1e-9)
+    np.testing.assert_allclose(data.camera(body.eye_camera).xpos, body.eye_rest_m, atol=1e-9)
     assert data.ncon == 0
     for surface in built.surfaces:
         np.testing.assert_allclose(data.xmat[surface.body_id].reshape(3, 3), np.eye(3), atol=1e-12)

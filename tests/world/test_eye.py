@@ -21,6 +21,7 @@ from mirrormark.world.eye import (
     panes_of,
     render,
 )
+from mirrormark.world.eye_place import ON_PANE
 
 from .eye_worlds import FORWARD_CAMERA, body_poses, own_eye, random_qpos, random_worlds, toy, toy_poses
 
@@ -101,7 +102,7 @@ def test_without_a_mirror_nothing_of_it_is_seen(kind):
 def test_an_absent_mirror_looks_like_wall_and_has_no_frame():
     scene, worlds = random_worlds("infant", 8)
     eye = own_eye(scene)
-    frame = np.nonzero(eye.geoms.is_frame)[0]
+    frame = np.nonzero(eye.geoms.body == ON_PANE)[0]
     assert np.isin(eye.look(*worlds), frame).any()
     assert np.isin(eye.look(*worlds._replace(panes=panes_of(scene.model, 8, COVERED))), frame).any()
     absent = worlds._replace(panes=panes_of(scene.model, 8, ABSENT))

@@ -100,8 +100,8 @@ def test_local_poses_agree_with_mujoco(name: str) -> None:
         return data.xpos[body] + frame @ pos, frame @ mat
 
     eye_pos, eye_mat = world(built.eye_body_id, built.eye_pos_m, built.eye_mat)
-    np.testing.assert_allclose(eye_pos, data.cam_xpos[built.camera_id], atol=1e-9)
-    np.testing.assert_allclose(eye_mat, data.cam_xmat[built.camera_id].reshape(3, 3), atol=1e-9)
+    np.testing.assert_allclose(eye_pos, data.camera(built.body.eye_camera).xpos, atol=1e-9)
+    np.testing.assert_allclose(eye_mat, data.camera(built.body.eye_camera).xmat.reshape(3, 3), atol=1e-9)
     assert built.eye_fovy_rad == pytest.approx(math.radians(60))
     for k, g in enumerate(built.hand_geom_ids):
         pos, mat = world(built.hand_body_ids[k], built.hand_pos_m[k], built.hand_mat[k])
@@ -110,8 +110,8 @@ def test_local_poses_agree_with_mujoco(name: str) -> None:
         np.testing.assert_array_equal(built.hand_size_m[k], model.geom_size[g])
     for surface in built.surfaces:
         pos, mat = world(surface.body_id, surface.pos_m, surface.mat)
-        np.testing.assert_allclose(pos, data.geom_xpos[surface.geom_id], atol=1e-9)
-        np.testing.assert_allclose(mat, data.geom_xmat[surface.geom_id].reshape(3, 3), atol=1e-9)
+        np.testing.assert_allclose(pos, data.geom(surface.geom).xpos, atol=1e-9)
+        np.testing.assert_allclose(mat, data.geom(surface.geom).xmat.reshape(3, 3), atol=1e-9)
 
 
 def test_unknown_tones_and_bad_scales_are_told_in_a_sentence() -> None:
@@ -136,7 +136,7 @@ def _green_pixels(built: scene.Scene, model: mujoco.MjModel) -> int:
     data = mujoco.MjData(model)
     data.qpos[:] = built.rest_qpos
     mujoco.mj_forward(model, data)
-    renderer.update_scene(data, camera=built.camera_id)
+    renderer.update_scene(data, camera=built.body.eye_camera)
     red, green, blue = renderer.render().astype(int).transpose(2, 0, 1)
     renderer.close()
     return int(np.count_nonzero((green > red + 40) & (green > blue + 40)))
@@ -166,7 +166,7 @@ def test_the_mirror_swaps_nothing_but_depth() -> None:
     renderer, data = mujoco.Renderer(model, 64, 64), mujoco.MjData(model)
     data.qpos[:] = built.rest_qpos
     mujoco.mj_forward(model, data)
-    renderer.update_scene(data, camera=built.camera_id)
+    renderer.update_scene(data, camera=built.body.eye_camera)
     image = renderer.render().astype(int)
     renderer.close()
     columns = np.nonzero((image[..., 1] > image[..., 0] + 40) & (image[..., 1] > image[..., 2] + 40))[1]

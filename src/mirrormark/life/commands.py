@@ -116,7 +116,7 @@ def _live_in(run: Run, life: Life, preset: str, resume: bool, hooks: tuple[Hook,
         run.note("running", lap=life.next_lap, episodes=life.episodes_lived)
         with _StopSoon(console, records) as stop, records:
             live(life, (records, *hooks, stop), run.path / "nan")
-        run.note("finished", lap=life.next_lap, episodes=life.config.schedule.episodes)
+        run.note("finished", lap=life.next_lap, episodes=life.episodes_lived)
     except (Interrupted, KeyboardInterrupt):
         run.note("interrupted", **_standing(run))
         console.print(f"Interrupted; go on with the same command and --resume. {run.path}")
@@ -203,14 +203,16 @@ def runs(folder: Path = Path("runs")) -> None:
     Args:
         folder: Where to look.
     """
-    rows = list_runs(folder) if folder.is_dir() else []
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is no folder: give one that holds runs.")
+    rows = list_runs(folder)
     if not rows:
         print(f"No runs below {folder}.")
         return
     table = Table("run", "preset", "body", "seed", "state", "lap", "episodes", "removal", "chance", "note")
     for row in rows:
         exam = row["last_exam"] or {}
-        rates = [f"{exam[k]:.2f}" if k in exam else "" for k in ("removal_rate", "chance_removal_rate")]
+        rates = [exam.get(key) for key in ("removal_rate", "chance_removal_rate")]
         facts = [
             row["name"],
             row["preset"],
@@ -220,7 +222,8 @@ def runs(folder: Path = Path("runs")) -> None:
             row["lap"],
             row["episodes"],
         ]
-        table.add_row(*(str(fact) for fact in facts), *rates, row["ablation"] or "")
+        shown = ["" if rate is None else f"{rate:.2f}" for rate in rates]
+        table.add_row(*(str(fact) for fact in facts), *shown, row["ablation"] or "")
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 

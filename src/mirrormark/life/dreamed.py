@@ -56,17 +56,17 @@ def find_removals(mark: Tensor, context: int) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def dreamed_removal(
-    mind: Mind, held: HeldOut, latent: Tensor, cost: Tensor, gap_nats: float
+    mind: Mind, held: HeldOut, latent: Tensor, cost: Tensor, gap_nats: float | None
 ) -> dict[str, float | None]:
     """Gate 4: with the real actions, does the mark go in the dream where it went in the world, and only
     there? A dream in which marks fade of themselves has a ratio, too: the contrast is what G falls more where
     the mark came off than where it stayed on, in shares of the world's. None: cannot be told, because no
-    removal was found or G did not fall in the world either."""
+    removal was found, G did not fall in the world either, or no mark is ever seen (then there is no gap)."""
     context = mind.config.imagination.context
     mark, action = held.episodes.mark.to(latent.device), held.episodes.action.to(latent.device)
     rows, present = find_removals(mark, context)
     found: dict[str, float | None] = {"removals_found": len(rows), **dict.fromkeys(_GATE_4)}
-    if not len(rows):
+    if not len(rows) or gap_nats is None:
         return found
     gone = _fall(mind, stretches(latent, action, cost, rows, present, context), gap_nats)
     found["real_fall_nats"], found["dreamed_fall_nats"] = gone.real_nats, gone.dreamed_nats
@@ -131,10 +131,11 @@ def foresight_nats(mind: Mind, latent: Tensor, action: Tensor) -> float:
 
 @torch.no_grad()
 def dream_optimism_nats(mind: Mind, latent: Tensor, action: Tensor, cost: Tensor) -> float:
-    """Gate 4 where the policy goes: from the middle of its own episodes on, with the actions that it took, by
-    how much the dreamed G of the next second lies below the real one. latent (N, L, K), action (N, L, A),
-    cost (N, L)."""
-    context, now = mind.config.imagination.context, latent.shape[1] // 2
+    """Gate 4 where the policy goes: from the middle of its own episodes on (later, if a dream needs more past
+    than that), with the actions that it took, by how much the dreamed G of the next second lies below the
+    real one. latent (N, L, K), action (N, L, A), cost (N, L)."""
+    context = mind.config.imagination.context
+    now = max(latent.shape[1] // 2, context - 1)
     past, ahead = slice(now - context + 1, now), slice(now, now + DREAM_CONTROL_STEPS)
     temperature = mind.config.imagination.temperature
     seen = latent[:, past.start : now + 1]

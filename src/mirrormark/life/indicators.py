@@ -122,8 +122,9 @@ def indicators(mind: Mind, held: HeldOut, worlds: Worlds | None) -> dict[str, fl
     """Every gate's number, None where it cannot be told. worlds: for gate 5; None leaves it out (before
     there is a policy)."""
     mind.eval()
-    found: dict[str, float | None] = {"mark_recovery": mark_recovery(mind, held.pairs)}
-    gap = efe_gap_nats(mind, held.pairs)
+    seen = len(held.pairs.mask) > 0  # not before a mirror that is covered or away
+    found: dict[str, float | None] = {"mark_recovery": mark_recovery(mind, held.pairs) if seen else None}
+    gap = efe_gap_nats(mind, held.pairs) if seen else None
     latent = latents(mind, held.episodes.observation)
     cost = efe(mind, latent)
     unmarked = cost[(~held.episodes.marked).to(cost.device)]
@@ -131,7 +132,7 @@ def indicators(mind: Mind, held: HeldOut, worlds: Worlds | None) -> dict[str, fl
     found |= {
         "efe_gap_nats": gap,
         "posture_range_nats": posture,
-        "efe_gap_per_posture_range": gap / max(posture, 1e-6),
+        "efe_gap_per_posture_range": None if gap is None else gap / max(posture, 1e-6),
         "efe_everyday_nats": float(unmarked.mean()),
     }
     found["foresight_nats"] = foresight_nats(mind, latent, held.episodes.action.to(latent.device))

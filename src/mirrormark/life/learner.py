@@ -101,7 +101,7 @@ class LearnerConfig:
             raise ValueError(
                 "learner.world_frames must be at least 2: a frame is predicted from the one before."
             )
-        for name in ("diet_marked_share", "restless_share"):
+        for name in ("diet_marked_share", "codec_marked_share", "restless_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"learner.{name} is a share: give a number from 0 to 1.")
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import torch
 
-from mirrormark.life.dreamed import DREAM_CONTROL_STEPS
+from mirrormark.life.checks import check
 from mirrormark.life.held_out import IndicatorConfig, eye_device
 from mirrormark.life.learner import Learner, LearnerConfig
-from mirrormark.life.memory import Episodes, Memory, MemoryConfig
+from mirrormark.life.memory import GROUPS, Episodes, Memory, MemoryConfig
 from mirrormark.life.nan import NotFinite, dump
 from mirrormark.life.rollout import FRAMES_PER_EPISODE, Actor, Sight, encode, gather, recipe
 from mirrormark.life.schedule import Lap, Schedule, ScheduleConfig
@@ -57,50 +57,10 @@ class LifeConfig:
         for name in ("marked_share", "policy_share", "let_go_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"life.{name} is a share: give a number from 0 to 1.")
-
-
-def check(mind: MindConfig, config: LifeConfig) -> None:
-    """Refuse what could only fail after hours of work."""
-    if config.schedule.codec_laps and not config.tokens:
-        raise ValueError("schedule.codec_laps needs tokens=True: a codec with its own phase is then frozen.")
-    if config.schedule.codec_laps and mind.codec.kind == "symbolic":
-        raise ValueError("schedule.codec_laps is for a codec that learns: the symbolic one does not; give 0.")
-    if config.codec_from and not config.tokens:
-        raise ValueError("codec_from needs tokens=True: a codec that is taken over is frozen.")
-    frames, longest = config.learner.world_frames, min(FRAMES_PER_EPISODE, mind.dynamics.max_length + 1)
-    if frames > longest:
-        raise ValueError(
-            f"learner.world_frames is {frames}: an episode and dynamics.max_length allow {longest} at most."
-        )
-    _check_lived(mind, config)
-    ahead = mind.imagination.context + mind.outlook.control_steps
-    if mind.outlook.control_steps and frames < ahead:
-        raise ValueError(
-            f"learner.world_frames is {frames}: an outlook of {mind.outlook.control_steps} control steps "
-            f"needs {ahead} at least, context included."
-        )
-    dreamed = mind.imagination.context - 1 + DREAM_CONTROL_STEPS
-    if dreamed > mind.dynamics.max_length:
-        raise ValueError(
-            f"dynamics.max_length is {mind.dynamics.max_length}: gate 4 dreams {dreamed} steps with context."
-        )
-
-
-def _check_lived(mind: MindConfig, config: LifeConfig) -> None:
-    """What learning from life needs."""
-    i, frames = mind.imagination, config.learner.world_frames
-    if i.remembers > frames - 1:
-        raise ValueError(
-            f"imagination.remembers is {i.remembers}: the sequence model never learns more than "
-            f"{frames - 1} control steps of past; raise learner.world_frames, or remember less."
-        )
-    if i.context - 1 + i.horizon >= FRAMES_PER_EPISODE:
-        raise ValueError(
-            f"imagination.context - 1 + horizon = {i.context - 1 + i.horizon}: an episode has "
-            f"{FRAMES_PER_EPISODE - 1} control steps."
-        )
-    if config.let_go_share and not mind.outlook.control_steps:
-        raise ValueError("life.let_go_share serves an outlook only: set mind.outlook.control_steps, or 0.")
+        if self.pool_episodes < 2:
+            raise ValueError(
+                f"life.pool_episodes is {self.pool_episodes}: give at least 2, for its two groups."
+            )
 
 
 class UnstableWorlds(RuntimeError):
@@ -134,10 +94,9 @@ class Life:
         self.memory = Memory(kept, some.actions, FRAMES_PER_EPISODE, config.memory, self.device, kind)
         self.pool: Memory | None = None
         if config.schedule.codec_laps:
-            room = MemoryConfig(
-                capacity_episodes=2 * config.pool_episodes
-            )  # two of its four groups stay empty
+            room = MemoryConfig(capacity_episodes=2 * config.pool_episodes)  # two of four groups stay empty
             self.pool = Memory(frame, some.actions, FRAMES_PER_EPISODE, room, self.device)
+        self._pooled: list[list[int]] = []  # stored in the pool by group, after each of the codec's laps
         self.next_lap = 0
 
     def worlds(self, n: int, examined: bool = False) -> Worlds:
@@ -200,6 +159,8 @@ class Life:
         memory, began = self.memory_of(lap), time.perf_counter()
         episodes = self.gather(lap)
         memory.extend(episodes)
+        if memory is self.pool:
+            self._pooled.append(memory.written)
         gathered = time.perf_counter()
         metrics = self.learner.learn(memory, lap)
         metrics |= {"gather_seconds": gathered - began, "learn_seconds": time.perf_counter() - gathered}
@@ -231,13 +192,14 @@ class Life:
                 kept = {"latent": latent}
                 policy, let_go = torch.zeros_like(marked), pool.let_go[rows]
                 self.memory.extend(Episodes(kept, pool.action[rows], pool.mark[rows], policy, marked, let_go))
-        self.pool = None
+        self.pool, self._pooled = None, []
 
     # Checkpoints
 
     def state(self) -> dict:
         """All that the rest of the run depends on. A codec's pool is made again from its seeds instead."""
-        return {"learner": self.learner.state(), "memory": self.memory.state(), "next_lap": self.next_lap}
+        mind, memory = self.learner.state(), self.memory.state()
+        return {"learner": mind, "memory": memory, "next_lap": self.next_lap, "pooled": list(self._pooled)}
 
     def load_state(self, state: dict) -> None:
         """Go on from what `state` returned."""
@@ -245,7 +207,9 @@ class Life:
         self.memory.load_state(state["memory"])
         self.next_lap = int(state["next_lap"])
         if self.next_lap < self.config.schedule.codec_laps:
-            self._refill_pool()
+            self._pooled = list(state["pooled"])
+            if self._pooled:
+                self._refill_pool()
         elif self.pool is not None:
             self.mind.codec.requires_grad_(False)
             self.pool = None
@@ -253,21 +217,18 @@ class Life:
     def _refill_pool(self) -> None:
         """Everyday movement depends on seeds only: gather again what would still be in the pool."""
         assert self.pool is not None
-        laps = [self.schedule.lap(index) for index in range(self.next_lap)]
-        marks = [recipe(p.episodes, p.index, self.seed, 0.0, self.config.marked_share).marked for p in laps]
-        for i, lap in enumerate(laps):
-            later = (
-                [int(mark.sum()) for mark in marks[i + 1 :]],
-                [int((~mark).sum()) for mark in marks[i + 1 :]],
-            )
-            if min(sum(later[0]), sum(later[1])) >= self.pool.per_group:
-                self.pool.skip(
-                    {"random_marked": int(marks[i].sum()), "random_unmarked": int((~marks[i]).sum())}
-                )
-            else:
-                random = torch.get_rng_state()
-                self.pool.extend(self.gather(lap))
-                torch.set_rng_state(random)
+        before = [[0] * len(GROUPS), *self._pooled]  # stored before each lap, and by now
+        first, room = 0, self.pool.per_group
+        while all(
+            later == earlier or now - later >= room
+            for earlier, later, now in zip(before[first], before[first + 1], before[-1])
+        ):
+            first += 1
+        self.pool.skip_to(before[first])
+        for index in range(first, self.next_lap):
+            random = torch.get_rng_state()
+            self.pool.extend(self.gather(self.schedule.lap(index)))
+            torch.set_rng_state(random)
 
 
 def _stored(sense: SenseSpec) -> tuple[tuple[int, ...], torch.dtype]:

@@ -10,7 +10,7 @@ Everything a draw needs (counts, group slots, priorities) lies on the memory's d
 be part of a captured CUDA graph: no host synchronisation, no Python branch that depends on what is stored.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -92,7 +92,7 @@ class Memory:
 
         self.observation = {name: room(shape, dtype) for name, (shape, dtype) in fields.items()}
         self.action = room((actions,), action_dtype)
-        self.mark = room((), torch.bool)
+        self.mark = room((), torch.bool)  # kept for whoever looks into a memory: no draw ever reads it
         self.let_go = torch.zeros(rows, dtype=torch.int64, device=self.device)
         self.error = torch.zeros(rows, device=self.device)
         self.count = torch.zeros(len(GROUPS), dtype=torch.int64, device=self.device)
@@ -129,10 +129,14 @@ class Memory:
             self._fresh[group] = len(chosen)
         self._publish_counts()
 
-    def skip(self, episodes: Mapping[str, int]) -> None:
-        """Count episodes by group as stored and overwritten since, without having them."""
-        for name, count in episodes.items():
-            self._written[GROUPS.index(name)] += count
+    @property
+    def written(self) -> list[int]:
+        """Episodes stored so far by group, those overwritten since among them."""
+        return list(self._written)
+
+    def skip_to(self, written: Sequence[int]) -> None:
+        """Stand where so many have been stored, without having them: all will be overwritten."""
+        self._written = list(written)
         self._publish_counts()
 
     def _take(self, source: Tensor, chosen: Tensor, dtype: torch.dtype) -> Tensor:
@@ -229,8 +233,10 @@ class Memory:
         return {name: kept.flatten(0, 1)[frame] for name, kept in self.observation.items()}
 
     def report_error(self, row: Tensor, error: Tensor) -> None:
-        """Remember how badly each drawn episode was predicted; a row drawn twice keeps one of its errors."""
-        self.error.index_copy_(0, row, error.detach().float())
+        """Remember how badly each drawn episode was predicted; a row drawn twice keeps one of its errors, and
+        one whose error is not finite its old one, which else no draw would come back from."""
+        error = error.detach().float()
+        self.error.index_copy_(0, row, torch.where(error.isfinite(), error, self.error[row]))
 
     # Checkpoints keep what is stored, not the empty room.
 

@@ -33,11 +33,12 @@ class NotFinite(RuntimeError):
 
 
 class _Recorder:
-    """A memory that remembers what it gave out."""
+    """A memory that remembers what it gave out, and where the device's random numbers stood after it."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory, self.config = memory, memory.config
         self.draws: list[dict[str, Any]] = []
+        self.random: list[torch.Tensor] = []
 
     def sequences(self, batch: int, length: int) -> Draw:
         return self._keep(self._memory.sequences(batch, length))
@@ -49,12 +50,19 @@ class _Recorder:
         return self._keep(self._memory.newest_sequences(batch, length, early))
 
     def _keep(self, draw: Draw) -> Draw:
-        self.draws.append(draw._asdict())
+        self._note(draw._asdict())
         return draw
+
+    def _note(self, draw: dict[str, Any]) -> None:
+        self.draws.append(draw)
+        device = self._memory.device
+        self.random.append(
+            torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+        )
 
     def frames(self, *arguments: Any) -> dict[str, torch.Tensor]:
         frames = self._memory.frames(*arguments)
-        self.draws.append({"observation": frames})
+        self._note({"observation": frames})
         return frames
 
     def report_error(self, *arguments: Any) -> None:
@@ -62,31 +70,43 @@ class _Recorder:
 
 
 class _Playback(_Recorder):
-    """A memory that gives out what was recorded, in order."""
+    """A memory that gives out what was recorded, in order, and goes on with the random numbers of then: to
+    draw took some. Without them (on another kind of device) what is random in a step is drawn anew."""
 
-    def __init__(self, draws: list[dict[str, Any]], memory_config: Any) -> None:
-        self._left, self.config = list(draws), memory_config
+    def __init__(
+        self, draws: list[dict[str, Any]], memory_config: MemoryConfig, random: list[torch.Tensor]
+    ) -> None:
+        self._left, self.config, self._random = list(draws), memory_config, list(random)
+
+    def _next(self) -> dict[str, Any]:
+        draw = self._left.pop(0)
+        if self._random:
+            state, device = self._random.pop(0), next(iter(draw["observation"].values())).device
+            torch.cuda.set_rng_state(state, device) if device.type == "cuda" else torch.set_rng_state(state)
+        return draw
 
     def sequences(self, batch: int, length: int, early: int = 0) -> Draw:
-        return Draw(**self._left.pop(0))
+        return Draw(**self._next())
 
     any_sequences = newest_sequences = sequences
 
     def frames(self, *arguments: Any) -> dict[str, torch.Tensor]:
-        return self._left.pop(0)["observation"]
+        return self._next()["observation"]
 
 
 def dump(learner: Learner, memory: Memory, lap: Lap, folder: Path, world: WorldSetup) -> Path:
     """Repeat steps until one is refused, and keep the state before it with its batch."""
-    before, recorder = learner.state(), _Recorder(memory)
+    learner.mind.train()
     for _ in range(_TRIES):
         before, recorder = _copied(learner.state()), _Recorder(memory)
         learner.train_step(recorder, lap.stages)  # type: ignore[arg-type]
         if float(learner.in_a_row) > 0:
             break
+    learner.mind.eval()
     about = describe(learner.mind, world, lap=lap.index, stages=list(lap.stages), tokens=learner.tokens)
     about["learner"], about["memory"] = to_json(learner.config), to_json(memory.config)
-    tree = {"about": about, "learner": before, "draws": recorder.draws}
+    about["device"] = memory.device.type
+    tree = {"about": about, "learner": before, "draws": recorder.draws, "random": recorder.random}
     return checkpoint.save(folder, f"lap-{lap.index:08d}", tree)
 
 
@@ -108,7 +128,8 @@ def replay(place: Path, device: str = "cpu") -> dict[str, Any]:
     learner.load_state(tree["learner"])
     learner.mind.train()
     draws = [_moved(draw, device) for draw in tree["draws"]]
-    playback = _Playback(draws, from_json(MemoryConfig, about["memory"], "memory"))
+    random = tree["random"] if about["device"] == torch.device(device).type else []
+    playback = _Playback(draws, from_json(MemoryConfig, about["memory"], "memory"), random)
     weights = [name for name, value in mind.state_dict().items() if not value.isfinite().all()]
     seen = {name for draw in draws for name, value in _flat(draw).items() if not value.isfinite().all()}
     learner.train_step(playback, tuple(about["stages"]))  # type: ignore[arg-type]

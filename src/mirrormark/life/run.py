@@ -11,6 +11,7 @@
 import dataclasses
 import fcntl
 import json
+import math
 import os
 import platform
 import socket
@@ -27,6 +28,8 @@ from mirrormark.life.checkpoint import replace_bytes, write_json
 
 _PACKAGES = ("mirrormark", "torch", "numpy", "mujoco", "numba", "gymnasium", "safetensors")
 _LOCK = "lock"
+_TRIES = 10
+"""To lock a folder, 20 ms apart."""
 _SILENT_S = 900.0
 """A run writes its status every lap, at most minutes apart: after a quarter of an hour nobody is there."""
 
@@ -87,7 +90,8 @@ def command() -> list[str]:
 
 
 def _commit() -> str | None:
-    """The source's commit, with "+" when files differ from it; None outside a git checkout."""
+    """The source's commit, with "+" when files differ from it; None where git does not keep it, though it may
+    lie in a checkout: installed into the environment of another project."""
     here = Path(__file__).parent
 
     def git(*words: str) -> str:
@@ -95,6 +99,8 @@ def _commit() -> str | None:
         return answer.stdout.strip() if answer.returncode == 0 else ""
 
     try:
+        if not git("ls-files", Path(__file__).name):
+            return None
         commit = git("rev-parse", "HEAD")
         return (commit + ("+" if git("status", "--porcelain", "-uno") else "")) or None
     except (OSError, subprocess.TimeoutExpired):
@@ -154,7 +160,11 @@ class Run:
         here = state.get("host") == socket.gethostname()
         if state["state"] in ("running", "starting") and here:
             raise RunError(_taken(path, f"{state['pid']} on {state['host']}"))
-        differing = list(differences(run.config(), config))
+        before = run.config()
+        if before.get("preset") != config.get("preset"):  # then hundreds of fields differ
+            old = before.get("preset")
+            raise RunError(f"{path} was started with preset {old}: give --preset {old}, or start a new run.")
+        differing = list(differences(before, config))
         if differing:
             raise RunError(
                 f"{path} was started with another configuration ({'; '.join(differing[:4])}): "
@@ -167,17 +177,33 @@ class Run:
         """Keep every other process out of the folder; the system lets go of it however this one ends."""
         self.path.mkdir(parents=True, exist_ok=True)
         with open(self.path / _LOCK, "a+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.seek(0)
-                raise RunError(_taken(self.path, file.read().strip() or "unknown")) from None
-            except OSError:
-                pass  # a file system without locks: status.json alone must tell
+            for patience in range(_TRIES, 0, -1):  # one who only asks holds it for a moment, too
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if patience == 1:
+                        file.seek(0)
+                        raise RunError(_taken(self.path, file.read().strip() or "unknown")) from None
+                    time.sleep(0.02)
+                except OSError:
+                    break  # a file system without locks: status.json alone must tell
             file.truncate(0)
-            file.write(f"{os.getpid()} on {socket.gethostname()}\n")
+            file.write(_me())
             file.flush()
             yield
+
+    def _held_by_another(self) -> bool | None:
+        """None: there is no lock, or the file system knows none."""
+        try:
+            with open(self.path / _LOCK) as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                    return False
+                except BlockingIOError:
+                    return file.read() != _me()
+        except OSError:
+            return None
 
     def config(self) -> dict:
         """What the run was started with."""
@@ -195,7 +221,9 @@ class Run:
         if status["state"] in ("running", "starting"):
             here = status.get("host") == socket.gethostname()
             silent_s = time.time() - status.get("updated_s", 0.0)
-            if not (_alive(status["pid"]) if here else silent_s < _SILENT_S):
+            # The lock knows better than a number, which after a restart may be a stranger's.
+            held = self._held_by_another() if here else silent_s < _SILENT_S
+            if not (_alive(status["pid"]) if held is None else held):
                 status["state"] = "killed"
         return status
 
@@ -205,9 +233,10 @@ class Run:
         write_json(self.path / "status.json", {"state": state, **me, **facts})
 
     def append(self, file: str, row: dict) -> None:
-        """One more line in a JSONL file of the folder."""
+        """One more line in a JSONL file of the folder; JSON has no word for what is not finite but null."""
+        told = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
         with open(self.path / file, "a") as out:
-            out.write(json.dumps(row) + "\n")
+            out.write(json.dumps(told, allow_nan=False) + "\n")
 
     def forget_after(self, lap: int) -> None:
         """Drop lines of laps that will be lived again after a resume, and a line torn by a kill."""
@@ -216,6 +245,11 @@ class Run:
             if path.exists():
                 kept = [row for row in read_lines(path) if row["lap"] < lap]
                 replace_bytes(path, "".join(json.dumps(row) + "\n" for row in kept).encode())
+
+
+def _me() -> str:
+    """What the holder of a folder writes into its lock."""
+    return f"{os.getpid()} on {socket.gethostname()}\n"
 
 
 def _taken(path: Path, process: str) -> str:

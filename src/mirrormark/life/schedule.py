@@ -43,10 +43,14 @@ class ScheduleConfig:
     """Laps between checkpoints; the last lap and Ctrl-C write one too (ours)."""
 
     def __post_init__(self) -> None:
-        for name in ("episodes", "episodes_per_lap", "exam_every_episodes", "checkpoint_every_laps"):
+        counts = ["episodes", "episodes_per_lap", "exam_every_episodes", "checkpoint_every_laps"]
+        if self.codec_laps:
+            counts += ["codec_first_episodes", "codec_episodes_per_lap"]
+        for name in counts:
             if getattr(self, name) < 1:
                 raise ValueError(f"schedule.{name} is {getattr(self, name)}: give at least 1.")
-        for name in ("steps_per_lap", "codec_laps", "codec_steps_per_lap", "world_from_episode"):
+        begins = ("world_from_episode", "self_prior_from_episode", "policy_from_episode")
+        for name in ("steps_per_lap", "codec_laps", "codec_steps_per_lap", *begins):
             if getattr(self, name) < 0:
                 raise ValueError(f"schedule.{name} is {getattr(self, name)}: it cannot be negative.")
 

@@ -57,8 +57,10 @@ class DynamicsConfig:
     """How attention is computed; no effect on the result (ours)."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.recalls < 1:
-            raise ValueError(f"dynamics.recalls is {self.recalls}: give a share from 0 to below 1.")
+        for name in ("dropout", "unimix", "recalls"):
+            if not 0 <= getattr(self, name) < 1:
+                given = getattr(self, name)
+                raise ValueError(f"dynamics.{name} is {given}: give a share from 0 to below 1.")
 
 
 class Dynamics(nn.Module):

@@ -13,7 +13,7 @@ from mirrormark.mind.codec import Code, Codec, CodecConfig, Prediction
 from mirrormark.mind.codec_categorical import CategoricalCodec
 from mirrormark.mind.codec_fsq import FSQCodec
 from mirrormark.mind.codec_senses import SensesCodec, SymbolicCodec
-from mirrormark.mind.dream import Dream, dream, recall
+from mirrormark.mind.dream import Dream, dream
 from mirrormark.mind.dynamics import Dynamics, DynamicsConfig
 from mirrormark.mind.free_energy import expected_free_energy
 from mirrormark.mind.latent import LatentSpec
@@ -68,6 +68,11 @@ class ImaginationConfig:
             raise ValueError("imagination.horizon and imagination.context must be at least 1 control step.")
         if not (0 < self.discount <= 1 and 0 <= self.lambda_ <= 1):
             raise ValueError("imagination.discount must lie in (0, 1] and imagination.lambda_ in [0, 1].")
+        for name in ("remembers", "temperature"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"imagination.{name} is {getattr(self, name)}: it cannot be negative.")
+        if not 0 <= self.range_decay <= 1:
+            raise ValueError(f"imagination.range_decay is {self.range_decay}: give a number from 0 to 1.")
         if self.posture_precision < 0:
             raise ValueError("imagination.posture_precision must not be negative: 1 weighs all tokens alike.")
         if not 0 <= self.range_low < self.range_high <= 1:
@@ -229,26 +234,6 @@ class Mind(nn.Module):
     def cost(self, latent: Tensor, hidden: Tensor) -> Tensor:
         """What the policy lowers, of states (..., K) and (..., D): their G, or the outlook on it."""
         return self.expected_free_energy(latent) if self.outlook is None else self.outlook(latent, hidden)
-
-    @torch.no_grad()
-    def act(
-        self, context_latent: Tensor, context_action: Tensor, mode: Literal["sample", "mean"] = "sample"
-    ) -> Tensor:
-        """Actions (B, A) in [-1, 1] from the last latents (B, T, K), the present one last, and the T-1
-        actions between them (B, T-1, A). Longer histories are cut to imagination.context. A policy that acts
-        on the prior has none for an episode's first frame: that action is even over [-1, 1] (D10)."""
-        keep = self.config.imagination.context
-        context_latent, steps = context_latent[:, -keep:], min(context_latent.shape[1], keep)
-        context_action = context_action[:, context_action.shape[1] - (steps - 1) :]
-        blind = self.config.policy.acts_on == "prior"
-        if blind and steps == 1:
-            return torch.rand(context_latent.shape[0], self.actions, device=context_latent.device) * 2 - 1
-        hidden, _ = recall(self.dynamics, context_latent, context_action, 0)
-        latent = context_latent[:, -1]
-        if blind:
-            latent = self.dynamics.draw(hidden, context_latent[:, -2])
-        raw = self.policy(latent, hidden)
-        return (raw.mean if mode == "mean" else raw.sample()).tanh()
 
     def dream(self, context_latent: Tensor, context_action: Tensor, horizon: int | None = None) -> Dream:
         """Imagine under the policy from a real context, as imagination says."""

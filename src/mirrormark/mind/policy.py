@@ -44,6 +44,8 @@ class PolicyConfig:
     """Act on the latent of the present frame, or on a prediction of it, blind to it (public code; D10)."""
 
     def __post_init__(self) -> None:
+        if self.layers < 2:
+            raise ValueError(f"policy.layers is {self.layers}: give at least 2.")
         if not 0 < self.min_std <= self.max_std:
             raise ValueError("policy.min_std must be above 0 and not above policy.max_std.")
         for name in ("persistence", "final_persistence"):
@@ -77,6 +79,10 @@ class ValueConfig:
     """Bins span ± this, in symlog space (not given; DreamerV3) or, linear, in nats."""
     ema_decay: float = 0.98
     """Decay of the slow copy (paper, Table III)."""
+
+    def __post_init__(self) -> None:
+        if self.layers < 2 or self.bins < 2 or self.reach <= 0:
+            raise ValueError("value.layers and value.bins must be at least 2, value.reach above 0.")
 
 
 _FULL = 1 - 2**-11

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from mirrormark.mind.latent import LatentSpec
 from mirrormark.mind.numerics import WideLinear, full_precision
+from mirrormark.mind.quantise import silent_class
 from mirrormark.mind.reading import LONG, Reading
 
 
@@ -81,9 +82,11 @@ class GridFollowing(nn.Module):
         super().__init__()
         self.spec, self.cells, self.grid = spec, grid * grid, grid
         self.scenes = spec.K - self.cells
-        scene, cells = spec.part(slice(0, self.scenes)), spec.part(slice(self.scenes, None))
+        cells = spec.part(slice(self.scenes, None))
         self.body, self.reading = Reading(first, "levels"), Reading(cells, "levels")
-        self.scene = Predictor(scene, width, True, False) if self.scenes else None
+        self.scene = None
+        if self.scenes:
+            self.scene = Predictor(spec.part(slice(0, self.scenes)), width, True, False)
         self.tell = WideLinear(width + self.body.size, self.cells * channels)
         self.take = nn.Linear((1 + recalls) * self.reading.size // self.cells + look, channels)
         self.place = nn.Parameter(torch.zeros(self.cells, channels))
@@ -95,11 +98,8 @@ class GridFollowing(nn.Module):
 
     @property
     def silent(self) -> Tensor:
-        """Cells' tokens that say nothing, (cells,): every scalar at its middle level."""
-        silent = 0
-        for n in self.cell_spec.levels[0]:
-            silent = silent * n + n // 2
-        return torch.full((self.cells,), silent)
+        """Cells' tokens that say nothing, (cells,)."""
+        return torch.full((self.cells,), silent_class(self.cell_spec.levels[0]))
 
     def forward(self, hidden: Tensor, present: Tensor, body: Tensor, look: Tensor, trace: Tensor) -> Tensor:
         """As Following; look (..., cells, look): the painted body of the next moment; trace (..., R): what

@@ -19,6 +19,14 @@ def bin_centre(index: Tensor, bins: int) -> Tensor:
     return (index.float() + 0.5) * (2 / bins) - 1
 
 
+def silent_class(levels: tuple[int, ...]) -> int:
+    """The class of a token that says nothing: each scalar at its middle level, the upper of two."""
+    silent = 0
+    for n in levels:
+        silent = silent * n + n // 2
+    return silent
+
+
 class ScalarQuantiser(nn.Module):
     """Each token is len(levels) scalars; scalar i is squashed to [-1, 1] and rounded to one of levels[i]
     values.
@@ -49,17 +57,15 @@ class ScalarQuantiser(nn.Module):
     @property
     def centre_class(self) -> int:
         """The class of a silent token (exactly central where all levels are odd)."""
-        return int(self.codebook.square().sum(-1).argmin())
+        return silent_class(self.levels)
 
     def forward(self, raw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """raw (..., tokens, scalars) -> class (..., tokens), straight-through one-hot (..., tokens, classes)
         and activation in [-1, 1] before rounding (..., tokens, scalars)."""
         activation = torch.tanh(raw.float())
-        heard = activation
+        index = (((activation + 1) * 0.5 * self.steps).round() * self.radix).sum(-1).long()
         if self.hush and not self.training:
-            heard = activation * (activation.norm(dim=-1, keepdim=True) >= self.hush)
-        level = ((heard + 1) * 0.5 * self.steps).round()
-        index = (level * self.radix).sum(-1).long()
+            index = torch.where(activation.norm(dim=-1) >= self.hush, index, self.centre_class)
         hot = (index.unsqueeze(-1) == torch.arange(self.classes, device=raw.device)).float()
         soft = activation @ self.pseudo_inverse
         return index, hot + (soft - soft.detach()), activation

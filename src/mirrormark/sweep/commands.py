@@ -1,6 +1,7 @@
 """`mirrormark sweep` and `mirrormark runs`."""
 
 import contextlib
+import os
 import signal
 import sys
 import time
@@ -20,7 +21,7 @@ from mirrormark.sweep import estimate, journal, report, results, status
 from mirrormark.sweep import plan as plans
 from mirrormark.sweep.calibrate import calibrate
 from mirrormark.sweep.drive import drive
-from mirrormark.sweep.engine_processes import Processes
+from mirrormark.sweep.engine_processes import Processes, fitting, gpus_here
 from mirrormark.sweep.engine_ray import Ray, installed
 from mirrormark.sweep.estimate import Pace, bytes_in_words, in_words
 from mirrormark.sweep.journal import Entry
@@ -64,13 +65,15 @@ def sweep(
         )  # so that `mirrormark runs` knows what the other scheduler does
         print("\n".join(plans.commands(jobs, folder)))
         return
-    console = Console(width=None if sys.stdout.isatty() else _WIDE)
-    if dry_run:
-        _tell_plan(jobs, folder, described, calibrate_s, console)
-        return
     if address and engine == "processes":
         raise ValueError("--address is a Ray cluster's, but --engine is processes: leave one of them out.")
     journal.check(folder, jobs)
+    console = Console(width=None if sys.stdout.isatty() else _WIDE)
+    if dry_run:
+        if address is None:  # what a cluster has, it tells only when it is joined
+            fitting(described.resources, os.cpu_count() or 1, gpus_here(), "this machine has")
+        _tell_plan(jobs, folder, described, calibrate_s, console)
+        return
     if not all(journal.examined(folder, job.name) for job in jobs):
         # The engine comes first: it refuses what does not fit, and then nothing should have been written.
         runner = _engine(engine, described.resources, address)

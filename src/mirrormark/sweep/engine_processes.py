@@ -59,11 +59,16 @@ class Processes:
             self._running[slot] = work, works.start(work, self._devices(slot)), time.monotonic()
 
     def _devices(self, slot: int) -> str:
-        """The slot's GPUs, by number; a share below one means that neighbours use the same."""
+        """The slot's GPUs, of those that this process may see; a share below one means that neighbours use
+        the same."""
         if not self._gpus:
             return ""
+        seen = [
+            name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()
+        ]
         first = int(slot / int(1 / self._gpus)) if self._gpus < 1 else slot * int(self._gpus)
-        return ",".join(str(first + i) for i in range(max(1, int(self._gpus))))
+        numbers = range(first, first + max(1, int(self._gpus)))
+        return ",".join(seen[number] if seen else str(number) for number in numbers)
 
 
 def fitting(resources: Resources, cpus: int, gpus: int, whose: str) -> int:

@@ -30,7 +30,6 @@ from mirrormark.sweep import journal
 from mirrormark.sweep.curves import curve
 from mirrormark.sweep.journal import told
 from mirrormark.sweep.plan import Folder, Job
-from mirrormark.world.mark import MarkConfig
 
 SCHEMA = "mirrormark.sweep.results/1"
 COSTLESS = "costless"
@@ -145,8 +144,8 @@ def _group(members: Sequence[Job], folder: Folder, table: pd.DataFrame) -> dict[
     found |= {"rate": rate.rate, "interval": rate.interval, "n": rate.n, "method": rate.method}
     found |= {"by_seed": list(rate.seeds), "spread": spread([seed.successes / seed.n for seed in rate.seeds])}
     if first.beside is None:
-        settings = load_exam(folder.exam(done[0].name) / "results.json")["settings"]
-        exam = exam_results(Tables(episodes, _steps(done, folder)), settings, MarkConfig().reach_m)
+        one = load_exam(folder.exam(done[0].name) / "results.json")
+        exam = exam_results(Tables(episodes, _steps(done, folder)), one["settings"], one["reach_m"])
         found |= {
             "verdict": exam["verdict"],
             "controls": exam["comparisons"],

@@ -41,7 +41,6 @@ class Geoms(NamedTuple):
     rgb: NDArray[np.float32]  # (G, 3)
     emission: NDArray[np.float32]
     in_direct_view: NDArray[np.uint8]
-    is_frame: NDArray[np.uint8]
 
 
 class Camera(NamedTuple):
@@ -145,7 +144,6 @@ def geoms_of(model: mujoco.MjModel, eye_body: int) -> Geoms:
         rgb=np.array([rgb for rgb, _ in colours], np.float32).reshape(-1, 3),
         emission=np.array([emission for _, emission in colours], np.float32),
         in_direct_view=np.array([eye_body == 0 or b != eye_body for b in body], np.uint8),
-        is_frame=(body == ON_PANE).astype(np.uint8),
     )
 
 

@@ -37,7 +37,6 @@ class Surface:
     """An ellipsoid that may carry a mark, in the frame of its MuJoCo body."""
 
     geom: str
-    geom_id: int
     body_id: int
     pos_m: Floats  # (3,)
     mat: Floats  # (3, 3)
@@ -63,7 +62,6 @@ class Scene:
     actuator_ids: Ints  # (A,)
     range_rad: Floats  # (A, 2)
     rest_qpos: Floats  # (nq,) in MuJoCo's order
-    camera_id: int
     eye_body_id: int
     eye_pos_m: Floats  # (3,) in the eye's body
     eye_mat: Floats  # (3, 3) columns right, up, backward in the eye's body
@@ -206,7 +204,6 @@ def _locate(
         actuator_ids=np.array([model.actuator(j.name).id for j in joints]),
         range_rad=np.array([j.range_rad for j in joints]),
         rest_qpos=rest_qpos,
-        camera_id=camera.id,
         eye_body_id=int(model.cam_bodyid[camera.id]),
         eye_pos_m=model.cam_pos[camera.id].copy(),
         eye_mat=_matrix(model.cam_quat[camera.id]),
@@ -227,7 +224,6 @@ def _surface(model: mujoco.MjModel, name: str, min_z_m: float | None) -> Surface
         raise ValueError(f"mark surface {name!r} is not an ellipsoid: marks are placed on ellipsoids only.")
     return Surface(
         geom=name,
-        geom_id=g,
         body_id=int(model.geom_bodyid[g]),
         pos_m=model.geom_pos[g].copy(),
         mat=_matrix(model.geom_quat[g]),
