@@ -20,7 +20,8 @@ from mirrormark.exam.measures import NO_MIND
 from mirrormark.exam.players import Mode
 from mirrormark.exam.protocol import Tables
 from mirrormark.exam.results import clean, dump, results
-from mirrormark.exam.sitting import Settings, Subject, left_out, sit
+from mirrormark.exam.sitting import Settings, left_out, sit
+from mirrormark.exam.subjects import Subject
 from mirrormark.life.checkpoint import write_json
 from mirrormark.life.commands import Device, choose_device
 from mirrormark.life.run import command, versions

@@ -22,20 +22,14 @@ from mirrormark.exam.measures import NO_MIND
 from mirrormark.exam.players import MindPlayer, Mode, MovementPlayer, OraclePlayer, Player
 from mirrormark.exam.protocol import Keys, Tables, run_condition
 from mirrormark.exam.recording import keep_three
+from mirrormark.exam.subjects import Subject, check
 from mirrormark.life.checkpoint import write_json
 from mirrormark.life.setup import WorldSetup, build_mind
-from mirrormark.mind.mind import Mind
-from mirrormark.world import bodies
 from mirrormark.world.movement import MovementConfig
 from mirrormark.world.senses import Device
 
 CHANCE = "chance"
 """Name of the part that holds the conditions in which no mind acts."""
-ALIKE = (
-    *("body", "tone", "tone_scale", "mirror", "mirrorless_share", "mark", "movement", "senses"),
-    "biased_noise",
-)
-"""What minds must share to be examined together: seeds are compared, not upbringings."""
 
 
 @dataclass(frozen=True)
@@ -67,27 +61,6 @@ class Settings:
             raise ValueError(f"conditions: {EXAM!r} is missing; without it there is nothing to compare.")
 
 
-@dataclass(frozen=True)
-class Subject:
-    """One mind that sits the exam."""
-
-    run: str
-    checkpoint: str
-    training_seed: int
-    setup: WorldSetup
-    mind: Mind
-    fingerprint: str
-    """SHA-256 of its weights."""
-    folder: Path | None = None
-    """Its run folder, if it has one: curves over training come from there."""
-    costless: bool = False
-    """Trained without the self-prior's cost: an ablation, shown beside the others."""
-
-    @property
-    def name(self) -> str:
-        return f"{self.run}@{self.checkpoint}".replace("/", "_")
-
-
 Progress = Callable[[str, int, int], None]
 """Told the condition that begins, how many are done and how many there are."""
 
@@ -105,7 +78,7 @@ def sit(
     helpers: a crew that runs conditions beside this process. meanwhile: done here before waiting for the
     last of them, when the exam itself is on disk.
     """
-    _check(subjects)
+    check(subjects)
     _claim(subjects, out, settings)
     sent = _send(subjects, out, settings, helpers) if helpers else {}
     first = subjects[0].setup
@@ -184,30 +157,6 @@ def left_out(setup: WorldSetup, settings: Settings) -> dict[str, str]:
     """Conditions that this body and mirror cannot have, and why."""
     reasons = {name: conditions.get(name).why_not(setup) for name in settings.conditions}
     return {name: reason for name, reason in reasons.items() if reason is not None}
-
-
-def _check(subjects: Sequence[Subject]) -> None:
-    if not any(not subject.costless for subject in subjects):
-        raise ValueError("no mind to examine: name a run or a checkpoint, or --preset for a new mind.")
-    first = subjects[0].setup
-    for subject in subjects[1:]:
-        for name in ALIKE:
-            if _resolved(subject.setup, name) != _resolved(first, name):
-                raise ValueError(
-                    f"{subject.run} differs from {subjects[0].run} in {name}: examine each kind by itself."
-                )
-    seeds = [(subject.training_seed, subject.costless) for subject in subjects]
-    if len(set(seeds)) < len(seeds):
-        raise ValueError(
-            f"two minds share training seed {max(seeds, key=seeds.count)[0]}: seeds are the independent"
-            " cases, so give one checkpoint of each."
-        )
-
-
-def _resolved(setup: WorldSetup, name: str) -> object:
-    """A tone that was left open is the body's default."""
-    value = getattr(setup, name)
-    return bodies.get(setup.body).tones[0] if name == "tone" and value is None else value
 
 
 def _claim(subjects: Sequence[Subject], out: Path, settings: Settings) -> None:

@@ -2,19 +2,45 @@
 
 import hashlib
 import json
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
-from mirrormark.exam.sitting import Subject
-from mirrormark.life.setup import build_mind
+from mirrormark.life.setup import WorldSetup, build_mind
 from mirrormark.life.weights import LEFT_OUT, find, load_weights, shipped
 from mirrormark.mind.mind import Mind
 from mirrormark.presets import preset as get_preset
 from mirrormark.world import bodies
 
 UNTRAINED = "untrained"
+ALIKE = (
+    *("body", "tone", "tone_scale", "mirror", "mirrorless_share", "mark", "movement", "senses"),
+    "biased_noise",
+)
+"""What minds must share to be examined together: seeds are compared, not upbringings."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One mind that sits the exam."""
+
+    run: str
+    checkpoint: str
+    training_seed: int
+    setup: WorldSetup
+    mind: Mind
+    fingerprint: str
+    """SHA-256 of its weights."""
+    folder: Path | None = None
+    """Its run folder, if it has one: curves over training come from there."""
+    costless: bool = False
+    """Trained without the self-prior's cost: an ablation, shown beside the others."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.run}@{self.checkpoint}".replace("/", "_")
 
 
 def load(path: Path, device: torch.device | str = "cpu") -> Subject:
@@ -52,6 +78,37 @@ def untrained(
         torch.manual_seed(seed)
         mind = build_mind(found.mind, setup.worlds(1)).eval().requires_grad_(False)
     return Subject(f"{UNTRAINED}-{preset}", UNTRAINED, seed, setup, mind.to(device), fingerprint(mind))
+
+
+def check(subjects: Sequence[Subject]) -> None:
+    """Whether they can sit one exam together, or a sentence that says why not."""
+    if not any(not subject.costless for subject in subjects):
+        raise ValueError("no mind to examine: name a run or a checkpoint, or --preset for a new mind.")
+    first = subjects[0].setup
+    for subject in subjects[1:]:
+        for name in ALIKE:
+            if _resolved(subject.setup, name) != _resolved(first, name):
+                raise ValueError(
+                    f"{subject.run} differs from {subjects[0].run} in {name}: examine each kind by itself."
+                )
+    seeds = [(subject.training_seed, subject.costless) for subject in subjects]
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(
+            f"two minds share training seed {max(seeds, key=seeds.count)[0]}: seeds are the independent"
+            " cases, so give one checkpoint of each."
+        )
+    names = [subject.name for subject in subjects]
+    if len(set(names)) < len(names):
+        raise ValueError(
+            f"two minds are called {max(names, key=names.count)}, and results are kept by name: rename one"
+            " of the run folders."
+        )
+
+
+def _resolved(setup: WorldSetup, name: str) -> object:
+    """A tone that was left open is the body's default."""
+    value = getattr(setup, name)
+    return bodies.get(setup.body).tones[0] if name == "tone" and value is None else value
 
 
 def fingerprint(mind: Mind) -> str:
