@@ -57,6 +57,8 @@ class Settings:
             raise ValueError(f"first_exam_seed is {self.first_exam_seed}: give 0 or more.")
         for name in self.conditions:
             conditions.get(name)
+            if self.conditions.count(name) > 1:
+                raise ValueError(f"conditions (--only): {name!r} is named twice; name it once.")
         if EXAM not in self.conditions:
             raise ValueError(f"conditions: {EXAM!r} is missing; without it there is nothing to compare.")
 
