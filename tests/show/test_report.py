@@ -153,6 +153,16 @@ def test_an_exam_without_removal_training_or_film_is_reported(save_exam, tmp_pat
     assert "nothing to compare" in text and "<video" not in text and "not run" in text
 
 
+@pytest.mark.parametrize("program", ["/nonexistent/ffmpeg", "/bin/false"])
+def test_without_ffmpeg_there_is_a_report_that_says_so(save_exam, tmp_path, monkeypatch, program):
+    folder = save_exam(tmp_path / "exam", rates={"mirror": 0.0, "absent": 0.0}, seeds=(0,), runs=5)
+    (folder / "film.mp4").write_bytes(b"of an earlier report")
+    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", program)
+    report(folder)
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    assert "No film: ffmpeg" in text and "<video" not in text and not (folder / "film.mp4").exists()
+
+
 def test_few_runs_are_told_as_few(save_exam, tmp_path):
     """One removal: no spread; two recorded runs: no median; one exam point: still a dot."""
     assert _which_runs(["best", "failed"]) == "The best and a failed run"

@@ -16,6 +16,11 @@ _PX = 240
 _CURVE_PX = 112
 _HOLD_FRAMES = 12
 """The last picture stays for so long, so that a loop does not jump at once."""
+_REMEDY = "Install imageio-ffmpeg and write the report again: mirrormark report FOLDER."
+
+
+class NoFilm(Exception):
+    """There is no ffmpeg that works here; the message is a sentence for the reader."""
 
 
 def write(recording: dict[str, np.ndarray], path: Path, label: str | None = None) -> None:
@@ -25,10 +30,25 @@ def write(recording: dict[str, np.ndarray], path: Path, label: str | None = None
     if label:
         banner = _title(label, frames.shape[2], style.REMOVAL)
         frames = np.concatenate([np.broadcast_to(banner, (len(frames), *banner.shape)), frames], axis=1)
+    path.unlink(missing_ok=True)  # an earlier one must not pass for this one
+    try:
+        _encode([*frames, *[frames[-1]] * _HOLD_FRAMES], path)
+    except (ImportError, OSError, RuntimeError) as problem:
+        raise NoFilm(f"No film: ffmpeg does not work here ({problem}). {_REMEDY}") from problem
+    if not path.is_file():  # an ffmpeg that dies is not reported by imageio
+        raise NoFilm(f"No film: ffmpeg wrote nothing. {_REMEDY}")
+
+
+def _encode(frames: list[np.ndarray], path: Path) -> None:
     with imageio.get_writer(
-        path, fps=round(1 / CONTROL_STEP_S), codec="libx264", quality=5, macro_block_size=8
+        path,
+        format="FFMPEG",
+        fps=round(1 / CONTROL_STEP_S),
+        codec="libx264",
+        quality=5,
+        macro_block_size=8,
     ) as out:
-        for frame in [*frames, *[frames[-1]] * _HOLD_FRAMES]:
+        for frame in frames:
             out.append_data(frame)
 
 
