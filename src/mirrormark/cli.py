@@ -12,7 +12,7 @@ import tyro
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": (
         "mirrormark.show.demo:demo",
-        "watch the infant before its mirror: a short film, no GPU, no OpenGL",
+        "the shipped infant sits a short exam before its mirror: no GPU, no OpenGL",
     ),
     "train": ("mirrormark.training:train", "let a mind grow up: train or resume a run"),
     "sweep": (
