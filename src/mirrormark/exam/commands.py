@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from mirrormark.exam import conditions, history, probes, subjects, tables
 from mirrormark.exam.crew import crew
+from mirrormark.exam.findings import lead
 from mirrormark.exam.measures import NO_MIND
 from mirrormark.exam.players import Mode
 from mirrormark.exam.protocol import Tables
@@ -200,7 +201,8 @@ def show(found: dict, console: Console) -> None:
     """The verdict and every condition in a few lines."""
     if found["label"]:
         console.print(f"[bold]{found['label']}[/bold]", highlight=False)
-    console.print(f"[bold]{found['verdict']['sentence']}[/bold]", highlight=False)
+    for sentence in lead(found):
+        console.print(f"[bold]{sentence}[/bold]", highlight=False)
     for caveat in found["verdict"]["caveats"]:
         console.print(caveat, highlight=False)
     listed = list(found["conditions"].values()) + [found["yoked"] | {"title": conditions.title("yoked")}]

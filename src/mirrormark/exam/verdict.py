@@ -16,14 +16,15 @@ DEVELOPMENT_FROM_SEED = 1000
 CHANCE_RUNS = 1000
 """Fewest runs of random actions behind a "passed"."""
 
-_QUESTIONS = {
+QUESTIONS = {
     "needs the mirror": ("absent", "covered"),
     "needs the mark to be seen": ("sham",),
     "goes to the mark, not just anywhere": ("yoked",),
     "learned": ("untrained",),
     "beats random movement": ("iid", "everyday"),
 }
-REQUIRED = tuple(control for controls in _QUESTIONS.values() for control in controls)
+"""What a verdict answers, and by which controls."""
+REQUIRED = tuple(control for controls in QUESTIONS.values() for control in controls)
 """Negative controls without which nothing can be called passed."""
 
 
@@ -60,7 +61,7 @@ def judge(exam: Rate, controls: dict[str, Rate], *, symbolic: bool, development:
     )
     beaten = {gate.control: gate.beaten for gate in gates}
     answers = {
-        question: _answer([beaten.get(name) for name in needed]) for question, needed in _QUESTIONS.items()
+        question: _answer([beaten.get(name) for name in needed]) for question, needed in QUESTIONS.items()
     }
     lost = [gate.control for gate in gates if not gate.beaten]
     missing = [name for name in REQUIRED if name not in beaten]
@@ -104,9 +105,9 @@ def _sentence(
         return f"Passed: {found}, above the upper bound of every negative control."
     if status == "incomplete":
         lacking = (
-            f"{', '.join(missing)} not run"
+            f"{'; '.join(map(title, missing))} not run"
             if missing
-            else f"fewer than {CHANCE_RUNS} runs of {', '.join(thin)}"
+            else f"fewer than {CHANCE_RUNS} runs of {'; '.join(map(title, thin))}"
         )
         return f"Incomplete: {found}, but nothing can be called passed with {lacking}."
     worst = max(lost, key=lambda name: controls[name].interval.high)

@@ -34,6 +34,7 @@ table { border-collapse: collapse; width: 100%; font-size: .9rem; font-variant-n
 th { text-align: left; font-weight: 600; } th + th { text-align: right; }
 th, td { padding: .3rem .6rem .3rem 0; vertical-align: top;
   border-bottom: 1px solid var(--line); } td.n { text-align: right; white-space: nowrap; }
+td.words { text-align: right; }
 ul { padding-left: 1.2rem; } code, pre { font: .85rem/1.5 ui-monospace, Menlo, Consolas, monospace; }
 pre { background: var(--card); border: 1px solid var(--line); padding: .7rem; overflow-x: auto;
   border-radius: 6px; }

@@ -3,7 +3,7 @@
 from html import escape
 from typing import Any
 
-from mirrormark.exam import conditions
+from mirrormark.exam import conditions, findings
 from mirrormark.exam.crossing import POSTURES
 from mirrormark.show.page import part, plural
 
@@ -21,8 +21,8 @@ def heading(results: dict[str, Any]) -> str:
 def verdict(results: dict[str, Any]) -> str:
     verdict = results["verdict"]
     answers = "".join(
-        f"<tr><td>{escape(question)}</td><td class='n'>{_yes(answer)}</td></tr>"
-        for question, answer in verdict["answers"].items()
+        f"<tr><td>{escape(question)}</td><td class='words'>{_answer(results, question)}</td></tr>"
+        for question in verdict["answers"]
     )
     caveats = "".join(f"<p class='quiet'>{escape(caveat)}</p>" for caveat in verdict["caveats"])
     head = results["headline"]
@@ -30,10 +30,11 @@ def verdict(results: dict[str, Any]) -> str:
         f"<p>Removal at the mark minus touches at the yoked site: <b>{_points(head['difference'])}</b> "
         f"({_range(head['interval'], _points)}; {_p(head['p'])}, n={head['n']}; {head['method']}).</p>"
     )
+    lead = "".join(f"<p>{escape(sentence)}</p>" for sentence in findings.lead(results))
     return (
         f'<div class="verdict {verdict["status"].replace(" ", "-")}">'
-        f'<p class="word">{escape(verdict["status"])}</p>'
-        f"<p>{escape(verdict['sentence'])}</p>{effect}{caveats}</div>"
+        f'<p class="word">{escape(findings.word(results))}</p>'
+        f"{lead}{effect}{caveats}</div>"
         f"<table><tr><th>It …</th><th></th></tr>{answers}</table>"
     )
 
@@ -150,12 +151,9 @@ def coverage(results: dict[str, Any]) -> str:
     return f"<p>Simulated coverage of our 95% intervals at this exam's rate, seeds × runs: {rows}.</p>"
 
 
-def _yes(answer: bool | None) -> str:
-    return {
-        True: "<b class='yes'>yes</b>",
-        False: "<b class='no'>no</b>",
-        None: "open: a control was not run",
-    }[answer]
+def _answer(results: dict[str, Any], question: str) -> str:
+    words = findings.answer(results, question)
+    return f"<b class='{words}'>{words}</b>" if words in ("yes", "no") else escape(words)
 
 
 def _points(value: float) -> str:
