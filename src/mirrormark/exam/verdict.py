@@ -1,5 +1,6 @@
 """The verdict: passed or not, and by which control it failed. It never rounds in our favour."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -118,7 +119,10 @@ def _sentence(
 
 
 def _percent(found: Rate) -> str:
-    low, high = (round(100 * end) for end in found.interval)
+    """With its interval in whole percents that hold it: neither our lower nor a control's upper bound is
+    flattered."""
+    ends = [round(100 * end, 6) for end in found.interval]  # 100 × 0.29 is not quite 29
+    low, high = math.floor(ends[0]), math.ceil(ends[1])
     return f"{100 * found.rate:.0f}% of runs (95% interval {low}–{high}%, {found.caption})"
 
 
