@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from mirrormark.life.checkpoint import CheckpointError
 from mirrormark.life.setup import WorldSetup, build_mind
 from mirrormark.life.weights import LEFT_OUT, find, load_weights, shipped
 from mirrormark.mind.mind import Mind
@@ -46,8 +47,11 @@ class Subject:
 def load(path: Path, device: torch.device | str = "cpu") -> Subject:
     """The mind that `path` means, or that is shipped for the body of that name; one that is damaged or
     missing is named in one sentence."""
-    place = find(path)
-    mind, setup, about = load_weights(place, device)
+    place = _find(path)
+    try:
+        mind, setup, about = load_weights(place, device)
+    except CheckpointError as reason:
+        raise CheckpointError(f"{reason} Copy it again, or give another checkpoint or snapshot.") from reason
     bodies.get(setup.body)
     folder = _run_folder(place)
     run, checkpoint = folder.name if folder else place.parent.name, place.name
@@ -63,6 +67,25 @@ def load(path: Path, device: torch.device | str = "cpu") -> Subject:
         folder=folder,
         costless=_costless(folder),
     )
+
+
+def _find(path: Path) -> Path:
+    """The checkpoint or snapshot that is meant; where none or several could be, what to give instead."""
+    try:
+        place = find(path)
+    except CheckpointError as reason:
+        raise CheckpointError(f"{reason} {_instead(path)}".rstrip()) from None
+    if place.parent == path:
+        raise CheckpointError(f"{path} holds several minds: give the run, {path.parent}, or one, {place}.")
+    return place
+
+
+def _instead(path: Path) -> str:
+    if not path.is_dir():
+        shipped_names = " or ".join(name for name in bodies.names() if shipped(name))
+        return f"Shipped minds go by the name of their body: {shipped_names or 'there are none'}."
+    runs = sorted(inner for inner in path.iterdir() if (inner / "config.json").is_file())
+    return f"It is a folder of runs: give one of them, such as {runs[0]}." if runs else ""
 
 
 def untrained(
