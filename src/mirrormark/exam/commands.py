@@ -12,7 +12,6 @@ from typing import Annotated
 import numpy as np
 import tyro
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from mirrormark.exam import conditions, history, probes, subjects, tables
 from mirrormark.exam.crew import crew
@@ -21,8 +20,9 @@ from mirrormark.exam.measures import NO_MIND
 from mirrormark.exam.players import Mode
 from mirrormark.exam.protocol import Tables
 from mirrormark.exam.results import clean, dump, results
-from mirrormark.exam.sitting import Settings, left_out, sit
+from mirrormark.exam.sitting import Settings, claim, left_out, sit
 from mirrormark.exam.subjects import Subject
+from mirrormark.exam.telling import Telling
 from mirrormark.life.checkpoint import write_json
 from mirrormark.life.commands import Device, choose_device
 from mirrormark.life.run import command, versions
@@ -99,19 +99,12 @@ def examine(
 ) -> dict:
     """The whole exam: what is on disk is not done again. Returns what results.json holds."""
     console, watch = console or Console(quiet=True), _Stopwatch()
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=console,
-    )
-    with bar:
-        task = bar.add_task("getting ready")
+    claim(minds, out, settings)  # before anything is shown: it may refuse
+    with Telling(console) as telling:
 
         def tell(what: str, done: int, of: int) -> None:
             watch.begin(what)
-            bar.update(task, description=what, completed=done, total=of)
+            telling.begin(what, done, of)
 
         def probe() -> None:
             watch.begin("probes")

@@ -80,8 +80,7 @@ def sit(
     helpers: a crew that runs conditions beside this process. meanwhile: done here before waiting for the
     last of them, when the exam itself is on disk.
     """
-    check(subjects)
-    _claim(subjects, out, settings)
+    claim(subjects, out, settings)
     sent = _send(subjects, out, settings, helpers) if helpers else {}
     first = subjects[0].setup
     without = left_out(first, settings)
@@ -161,8 +160,9 @@ def left_out(setup: WorldSetup, settings: Settings) -> dict[str, str]:
     return {name: reason for name, reason in reasons.items() if reason is not None}
 
 
-def _claim(subjects: Sequence[Subject], out: Path, settings: Settings) -> None:
-    """The folder belongs to one exam: the same minds, the same settings."""
+def claim(subjects: Sequence[Subject], out: Path, settings: Settings) -> None:
+    """The folder belongs to one exam: the same minds, the same settings. Nothing happens the second time."""
+    check(subjects)
     plan = {
         "settings": {**vars(settings), "conditions": list(settings.conditions)},
         "minds": [[subject.name, subject.training_seed, subject.fingerprint] for subject in subjects],
