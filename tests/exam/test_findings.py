@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from synthetic_tables import RATES, make
 
-from mirrormark.exam import findings
+from mirrormark.exam import conditions, findings
 from mirrormark.exam.protocol import Tables
 from mirrormark.exam.results import results
 from mirrormark.exam.verdict import REQUIRED
@@ -70,3 +70,10 @@ def test_stored_results_can_be_told():
     assert findings.lead(stored)[0].startswith(
         f"With a mirror it took the mark off in {percent(stored['conditions']['mirror'])} of"
     )
+
+
+def test_a_control_of_ones_own_goes_by_its_title(short, monkeypatch):
+    monkeypatch.setattr(conditions, "_conditions", dict(conditions._conditions))
+    conditions.register(conditions.Condition("slow", "mirror 2 s late", "negative", mirror="delayed"))
+    told = short | {"conditions": short["conditions"] | {"slow": {"rate": 0.05, "n": 80}}}
+    assert "with “mirror 2 s late” in 5%" in findings.finding(told)

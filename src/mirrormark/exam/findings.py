@@ -24,6 +24,11 @@ _CONTROLS = {
 }
 
 
+def _words(name: str) -> _Words:
+    """Controls that others have registered go by their titles."""
+    return _CONTROLS.get(name, _Words(title(name), f"with “{title(name)}” in {{rate}}"))
+
+
 def lead(results: dict[str, Any]) -> tuple[str, str]:
     """The two sentences that come first: what was found beside its controls, and what follows from it."""
     return finding(results), _consequence(results)
@@ -41,8 +46,7 @@ def finding(results: dict[str, Any]) -> str:
     told = [f"With a mirror it took the mark off in {_percent(exam)} of {exam['n']} runs{seeds}"]
     for name in (*names("negative"), YOKED):
         if (found := _found(results, name)) is not None:
-            words = _CONTROLS.get(name, _Words(title(name), f"with {title(name)} in {{rate}}"))
-            told.append(words.told.format(rate=_percent(found), n=f"{found['n']:,}"))
+            told.append(_words(name).told.format(rate=_percent(found), n=f"{found['n']:,}"))
     return "; ".join(told) + "."
 
 
@@ -52,8 +56,8 @@ def answer(results: dict[str, Any], question: str) -> str:
     if known is not None:
         return "yes" if known else "no"
     run = {name: _found(results, name) for name in QUESTIONS[question]}
-    beaten = [f"{_CONTROLS[name].noun} {_percent(found)}" for name, found in run.items() if found]
-    lacking = _listed([_CONTROLS[name].noun for name, found in run.items() if not found]) + " not run"
+    beaten = [f"{_words(name).noun} {_percent(found)}" for name, found in run.items() if found]
+    lacking = _listed([_words(name).noun for name, found in run.items() if not found]) + " not run"
     return f"so far yes ({_listed(beaten)}); {lacking}" if beaten else f"open: {lacking}"
 
 
@@ -62,7 +66,7 @@ def _consequence(results: dict[str, Any]) -> str:
         return results["verdict"]["sentence"]
     missing = _missing(results)
     were = "was" if len(missing) == 1 else "were"
-    nouns = _listed([_CONTROLS[name].noun for name in missing])
+    nouns = _listed([_words(name).noun for name in missing])
     return f"A short exam: {nouns} {were} left out, so no verdict."
 
 
