@@ -11,7 +11,7 @@ from typing import Any
 from mirrormark.exam.results import load
 from mirrormark.show import figures, film, sections, style
 from mirrormark.show.figures import Caption
-from mirrormark.show.page import method, page
+from mirrormark.show.page import GLOSSARY, method, page
 
 _WIDE = ("removal", "fig3a", "fig5-erasure", "fig5-crossing", "fig5-dream", "fig5-samples")
 """Figures that scroll sideways on a phone instead of shrinking until nobody can read them."""
@@ -49,7 +49,7 @@ def _body(
 
     told = [
         sections.heading(results),
-        sections.verdict(results),
+        sections.verdict(results) + GLOSSARY,
         "<h2>Removal beside its controls</h2>" + shown("removal") + sections.comparisons(results),
     ]
     if "fig4a" in drawn:
@@ -118,12 +118,14 @@ def _film(results: dict[str, Any], directory: Path) -> str:
     if not path.is_file():
         return ""
     data = base64.b64encode(path.read_bytes()).decode()
-    runs = [str(run) for run in figures.stored(directory, results, "recording.npz")["label"]]
+    recording = figures.stored(directory, results, "recording.npz")
+    runs = [str(run) for run in recording["label"]]
+    unseen = figures.unseen_at_first(directory, results, recording["exam_seed"].tolist())
     label = f" {results['label']}." if results["label"] else ""
     return (
         f'<figure><video controls loop muted playsinline style="max-width:{14 * len(runs)}rem"'
         f' src="data:video/mp4;base64,{data}"></video><figcaption>'
         f"<b>{_which_runs(runs)} of {escape(results['shown']['run'])}.</b>"
-        f" From outside, through the eye, and G; red: removal.{escape(label)}"
+        f" From outside, through the eye, and G; red: removal.{escape(unseen + label)}"
         "</figcaption></figure>"
     )
