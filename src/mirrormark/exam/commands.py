@@ -157,7 +157,7 @@ def _probe(mind: Subject, out: Path, console: Console) -> None:
     console.print("probes: what the self-prior has learned", highlight=False)
     numbers, pictures = probes.probe(mind.mind, mind.setup)
     pictures |= probes.dream_strip(mind.mind, _recording(mind, out))
-    np.savez_compressed(folder / "probes.npz", allow_pickle=False, **pictures)
+    np.savez_compressed(folder / "probes.npz", **pictures)
     write_json(folder / "probes.json", clean(numbers))
 
 

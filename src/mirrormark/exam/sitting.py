@@ -219,7 +219,7 @@ def _run(
         )
     if recording is not None:
         kept = keep_three(setup, condition, found, recording)
-        np.savez_compressed(folder / "recording.npz", allow_pickle=False, **kept)
+        np.savez_compressed(folder / "recording.npz", **kept)
     return found
 
 
