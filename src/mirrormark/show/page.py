@@ -67,14 +67,15 @@ GLOSSARY = """
 <details><summary>Words used on this page</summary><dl>
 <dt>codec, token</dt><dd>The codec turns what is seen and felt at a moment into a few symbols, the tokens, and
 back into pictures and joint angles.</dd>
-<dt>self-prior</dt><dd>What the mind has learned to expect of itself: how probable each token is, given the
-others.</dd>
-<dt>G, nats</dt><dd>Expected free energy: how unfamiliar a moment is to the self-prior, which the mind acts to
-lower. It is minus the logarithm of a probability, in nats: 1 nat more is 2.7 times less probable.</dd>
+<dt>self-prior</dt><dd>What the mind has learned to expect of itself: how probable each token is, given those
+before it.</dd>
+<dt>G, nats</dt><dd>Expected free energy: how unfamiliar a moment is to the self-prior. The mind acts so that
+what comes is more familiar, which is to say that G is low. It is minus the logarithm of a probability, in
+nats: 1 nat more is 2.7 times less probable.</dd>
 <dt>everyday movement</dt><dd>Random movement that knows nothing of marks, as the body moved while it learned
 what is familiar.</dd>
-<dt>tone</dt><dd>The body's own springs; flexor tone bends the arms towards the face when nothing else
-moves them.</dd>
+<dt>tone</dt><dd>The body's own springs; flexor tone keeps the arms bent when nothing else moves
+them.</dd>
 <dt>yoked site</dt><dd>A second, invisible place of the same kind in the same runs: its touches are what
 moving about brings by itself.</dd>
 <dt>Holm</dt><dd>p-values made larger because several comparisons are made, so that none is called surprising
