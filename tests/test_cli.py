@@ -22,6 +22,7 @@ def test_help_lists_every_command_at_once():
     done = run("--help")
     assert done.returncode == 0 and time.perf_counter() - start < 10
     assert all(name in done.stdout for name in COMMANDS)
+    assert "sits a short exam" in done.stdout, "what the demo does"
 
 
 def test_version():
@@ -43,6 +44,14 @@ def test_every_command_explains_itself(name):
 def test_a_mistake_is_one_sentence_without_traceback():
     done = run("demo", "--control-steps", "0")
     assert done.returncode == 2 and "control_steps is 0" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", [["demo", "--film"], ["exam", "--preset", "smoke"]])
+def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path, command):
+    (tmp_path / "file").write_text("mine")
+    done = run(*command, "--out", str(tmp_path / "file" / "x"))
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "Not a directory" in done.stderr and "--out" in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_the_demo_makes_a_film_and_a_sheet(tmp_path):

@@ -12,7 +12,7 @@ import tyro
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": (
         "mirrormark.show.demo:demo",
-        "watch the infant before its mirror: a short film, no GPU, no OpenGL",
+        "the shipped infant sits a short exam before its mirror: no GPU, no OpenGL",
     ),
     "train": ("mirrormark.training:train", "let a mind grow up: train or resume a run"),
     "sweep": (
@@ -59,9 +59,19 @@ def main() -> None:
             command(arguments[words:])
         else:
             tyro.cli(command, prog=f"mirrormark {name}", args=arguments[words:])
-    except (ValueError, FileNotFoundError, FileExistsError) as mistake:
-        print(f"mirrormark {name}: {mistake}", file=sys.stderr)
+    except (ValueError, OSError) as mistake:
+        print(f"mirrormark {name}: {_sentence(mistake)}", file=sys.stderr)
         sys.exit(2)
+
+
+def _sentence(mistake: ValueError | OSError) -> str:
+    """Our own errors are sentences already; the system's name a path and a reason."""
+    if isinstance(mistake, OSError) and mistake.filename is not None:
+        return (
+            f"{mistake.filename} cannot be read or written ({mistake.strerror}):"
+            " check the paths you named, or choose another folder with --out."
+        )
+    return str(mistake)
 
 
 def _usage(arguments: list[str]) -> None:

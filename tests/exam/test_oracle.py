@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+from mirrormark.exam import oracle as oracle_module
 from mirrormark.exam.oracle import Oracle
+from mirrormark.world.mark import MarkConfig
 from mirrormark.world.mirror import MirrorConfig
 from mirrormark.world.worlds import Worlds
 
@@ -31,3 +33,13 @@ def test_the_oracle_needs_no_mirror():
         assert (np.abs(action) <= 1).all()
         info = worlds.step(action)[4]
     assert info["mark_removed"].mean() >= 0.9
+
+
+def test_the_oracle_plans_for_the_mark_that_is_on(monkeypatch):
+    """A small mark must be met more closely than a large one."""
+    real, radii = oracle_module.hand_to_site, set()
+    monkeypatch.setattr(oracle_module, "hand_to_site", lambda *a: radii.add(a[-1]) or real(*a))
+    worlds = Worlds("infant", 1, senses=("proprioception",), mark=MarkConfig(radius_m=0.008))
+    worlds.reset(seed=0)
+    Oracle(worlds).begin()
+    assert radii == {0.008}

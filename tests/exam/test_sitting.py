@@ -131,6 +131,7 @@ def test_the_symbolic_eye_is_labelled_and_never_passes(tmp_path):
         ({"first_exam_seed": -1}, "first_exam_seed"),
         ({"conditions": ("absent",)}, "'mirror' is missing"),
         ({"conditions": (EXAM, "moon")}, "'moon' is unknown"),
+        ({"conditions": (EXAM, "absent", EXAM)}, "'mirror' is named twice"),
     ],
 )
 def test_bad_settings_are_one_sentence(change, message):

@@ -4,6 +4,7 @@ import pytest
 from synthetic_tables import RATES, make
 
 from mirrormark.exam import conditions, measures
+from mirrormark.exam.statistics import Interval
 from mirrormark.exam.verdict import DEVELOPMENT, REQUIRED, judge
 from mirrormark.world.senses import ABLATION
 
@@ -26,6 +27,14 @@ def test_passed():
     assert verdict.passed and verdict.sentence.startswith("Passed")
     assert all(verdict.answers.values())
     assert "n=80 runs, 1 training seed" in verdict.sentence and "One training seed only" in verdict.caveats[0]
+
+
+@pytest.mark.parametrize(
+    ("interval", "told"), [((0.576, 0.921), "57–93%"), ((0.29, 0.57), "29–57%"), ((0.0, 1.0), "0–100%")]
+)
+def test_bounds_are_rounded_outwards(interval, told):
+    found = measures.Rate(0.5, Interval(*interval), 40, 80, (), "")
+    assert f"95% interval {told}," in judge(found, {}, symbolic=False).sentence
 
 
 def test_three_seeds_carry_no_caveat():
@@ -62,7 +71,7 @@ def test_development_seeds_can_never_pass():
 @pytest.mark.parametrize("control", REQUIRED)
 def test_a_missing_control_leaves_it_open(control):
     verdict = verdict_of(RATES, without=(control,))
-    assert verdict.status == "incomplete" and control in verdict.sentence
+    assert verdict.status == "incomplete" and f"{conditions.title(control)} not run" in verdict.sentence
     assert list(verdict.answers.values()).count(None) == 1 and False not in verdict.answers.values()
 
 

@@ -1,5 +1,6 @@
 """`mirrormark demo` with a shipped mind (a tiny stand-in) and without one."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ def test_a_shipped_mind_sits_a_short_exam(tmp_path: Path, monkeypatch: pytest.Mo
     for line in ("mirror and mark", "no mirror", "everyday movement", "yoked site"):
         assert line in told
     assert f"report: {old / 'report.html'}" in told and "mirrormark exam infant" in told
+    assert "With a mirror it took the mark off in" in told
     assert (old / "report.html").stat().st_size > 100_000 and (old / "film.mp4").exists()
     found = load(old / "results.json")
     assert set(found["conditions"]) == set(demos.CONDITIONS) and found["shown"]["run"] == "shipped-infant"
@@ -51,3 +53,18 @@ def test_without_a_mind_it_says_so_and_shows_the_world(
     demos.demo(tmp_path / "demo", body="arm", control_steps=2)
     assert "No trained mind is shipped for the arm" in capsys.readouterr().out
     assert {path.name for path in (tmp_path / "demo").iterdir()} == {"arm.mp4", "arm.png", "arm-portrait.png"}
+
+
+def test_hints_name_the_program_as_it_can_be_called_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    folder = tmp_path / ".venv" / "bin"
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "executable", str(folder / "python"))
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert demos.called() == ".venv/bin/python -m mirrormark"
+    (folder / "mirrormark").touch(mode=0o755)
+    assert demos.called() == ".venv/bin/mirrormark"
+    monkeypatch.chdir(tmp_path.parent)
+    assert demos.called() == f"{tmp_path.name}/.venv/bin/mirrormark"
+    monkeypatch.setenv("PATH", str(folder))
+    assert demos.called() == "mirrormark"

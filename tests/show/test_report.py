@@ -12,7 +12,7 @@ import pytest
 
 from mirrormark.exam import history, tables
 from mirrormark.exam.results import load
-from mirrormark.show import figures, film, style
+from mirrormark.show import figures, figures_exam, film, style
 from mirrormark.show.commands import report
 from mirrormark.show.figures_time import _moments
 from mirrormark.show.page import method
@@ -71,6 +71,49 @@ def test_the_verdict_comes_first(html):
     assert html.index('class="verdict passed"') < html.index("<h2>")
     assert "n=120 runs, 3 training seeds" in html
     assert "mirrormark exam &#x27;runs/a b&#x27;" in html
+
+
+def test_words_are_explained_before_they_are_used(html):
+    words = html[html.index("<dl>") : html.index("</dl>")]
+    assert html.index("</dl>") < html.index("<h2>") and html.count("are those of the paper") == 1
+    for word in ("codec", "token", "self-prior", "G,", "nats", "everyday", "flexor", "yoked", "Holm"):
+        assert word in words
+
+
+def test_the_dream_is_not_called_a_removal(html):
+    assert "What it dreams of the same actions" in html and "Dreams keep and lose marks imperfectly" in html
+    assert "dream of removal" not in html
+
+
+def test_runs_that_begin_without_a_mark_in_sight_say_why(exam, html):
+    """Worlds 3, 5 and 9 are filmed; in two of them the mark is not seen at first."""
+    results, steps = load(exam / "results.json"), tables.read(exam / "steps.parquet", tables.STEPS)
+    assert figures.unseen_at_first(exam, results, [3, 5, 9]) == "" and "The mark is on, but" not in html
+    first = (steps["condition"] == "mirror") & (steps["run"] == "seed-0") & (steps["t_s"] == 0)
+    steps.loc[first & steps["exam_seed"].isin([3, 5, 7]), "mark_px"] = 0.0
+    steps.loc[first & (steps["exam_seed"] == 5), "mark_in_view"] = 0.0
+    there = exam.parent / "unseen"
+    there.mkdir()
+    tables.write(steps, there / "steps.parquet", tables.STEPS)
+    told = figures.unseen_at_first(there, results, [3, 5, 9])
+    assert "world 3 (covered by a hand or arm), world 5 (out of view)." in told and "world 7" not in told
+
+
+def test_removals_are_marked_where_the_distance_goes_on(exam):
+    episodes = tables.read(exam / "episodes.parquet", tables.EPISODES)
+    drawn = figures_exam.distance(episodes, tables.read(exam / "steps.parquet", tables.STEPS))
+    removed = episodes.loc[episodes["condition"] == "mirror", "removed_s"].dropna()
+    ticks = drawn.axes[0].collections[-1].get_segments()  # pyright: ignore[reportAttributeAccessIssue]
+    assert sorted(tick[0][0] for tick in ticks) == sorted(removed)
+
+
+def test_curves_of_g_in_a_film_share_one_scale():
+    g = np.array([[10.0, 60.0], [10.0, 30.0], [np.nan, np.nan]])
+    low, high = film._limits(g)
+    assert low < 10 and high > 60 and film._limits(g[2:]) is None
+    steep, flat = (film._curve(curve, np.nan, (low, high))[0].astype(int) for curve in (g[0], g[1]))
+    blue = [np.flatnonzero((picture[..., 2] > picture[..., 0] + 40).any(1)) for picture in (steep, flat)]
+    assert np.ptp(blue[0]) > 2 * np.ptp(blue[1])
 
 
 def test_the_page_is_well_formed(html):
@@ -151,6 +194,16 @@ def test_an_exam_without_removal_training_or_film_is_reported(save_exam, tmp_pat
     report(folder)
     text = (folder / "report.html").read_text(encoding="utf-8")
     assert "nothing to compare" in text and "<video" not in text and "not run" in text
+
+
+@pytest.mark.parametrize("program", ["/nonexistent/ffmpeg", "/bin/false"])
+def test_without_ffmpeg_there_is_a_report_that_says_so(save_exam, tmp_path, monkeypatch, program):
+    folder = save_exam(tmp_path / "exam", rates={"mirror": 0.0, "absent": 0.0}, seeds=(0,), runs=5)
+    (folder / "film.mp4").write_bytes(b"of an earlier report")
+    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", program)
+    report(folder)
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    assert "No film: ffmpeg" in text and "<video" not in text and not (folder / "film.mp4").exists()
 
 
 def test_few_runs_are_told_as_few(save_exam, tmp_path):

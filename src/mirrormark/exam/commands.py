@@ -12,15 +12,17 @@ from typing import Annotated
 import numpy as np
 import tyro
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from mirrormark.exam import conditions, history, probes, subjects, tables
 from mirrormark.exam.crew import crew
+from mirrormark.exam.findings import lead
 from mirrormark.exam.measures import NO_MIND
 from mirrormark.exam.players import Mode
 from mirrormark.exam.protocol import Tables
 from mirrormark.exam.results import clean, dump, results
-from mirrormark.exam.sitting import Settings, Subject, left_out, sit
+from mirrormark.exam.sitting import Settings, claim, left_out, sit
+from mirrormark.exam.subjects import Subject
+from mirrormark.exam.telling import Telling
 from mirrormark.life.checkpoint import write_json
 from mirrormark.life.commands import Device, choose_device
 from mirrormark.life.run import command, versions
@@ -97,19 +99,12 @@ def examine(
 ) -> dict:
     """The whole exam: what is on disk is not done again. Returns what results.json holds."""
     console, watch = console or Console(quiet=True), _Stopwatch()
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=console,
-    )
-    with bar:
-        task = bar.add_task("getting ready")
+    claim(minds, out, settings)  # before anything is shown: it may refuse
+    with Telling(console) as telling:
 
         def tell(what: str, done: int, of: int) -> None:
             watch.begin(what)
-            bar.update(task, description=what, completed=done, total=of)
+            telling.begin(what, done, of)
 
         def probe() -> None:
             watch.begin("probes")
@@ -162,7 +157,7 @@ def _probe(mind: Subject, out: Path, console: Console) -> None:
     console.print("probes: what the self-prior has learned", highlight=False)
     numbers, pictures = probes.probe(mind.mind, mind.setup)
     pictures |= probes.dream_strip(mind.mind, _recording(mind, out))
-    np.savez_compressed(folder / "probes.npz", allow_pickle=False, **pictures)
+    np.savez_compressed(folder / "probes.npz", **pictures)
     write_json(folder / "probes.json", clean(numbers))
 
 
@@ -199,7 +194,8 @@ def show(found: dict, console: Console) -> None:
     """The verdict and every condition in a few lines."""
     if found["label"]:
         console.print(f"[bold]{found['label']}[/bold]", highlight=False)
-    console.print(f"[bold]{found['verdict']['sentence']}[/bold]", highlight=False)
+    for sentence in lead(found):
+        console.print(f"[bold]{sentence}[/bold]", highlight=False)
     for caveat in found["verdict"]["caveats"]:
         console.print(caveat, highlight=False)
     listed = list(found["conditions"].values()) + [found["yoked"] | {"title": conditions.title("yoked")}]

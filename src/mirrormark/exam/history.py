@@ -10,7 +10,7 @@ import torch
 
 from mirrormark.exam.protocol import CONTROL_STEP_S
 from mirrormark.exam.recording import senses_of
-from mirrormark.exam.sitting import Subject
+from mirrormark.exam.subjects import Subject
 from mirrormark.life.rollout import encode
 from mirrormark.life.run import read_lines
 from mirrormark.life.weights import load_weights

@@ -7,6 +7,7 @@ never teaches.
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import mujoco
 import numpy as np
@@ -21,9 +22,15 @@ SHARPEN_STEPS = 120
 PATIENCE_CONTROL_STEPS = 24
 """How long one posture is tried before the next best."""
 DEEPEST_CONTACT_M = 0.004
-MARK_RADIUS_M = 0.02
 GAIN_NM_PER_RAD = 12.0
 DAMPING_NM_S_PER_RAD = 0.6
+
+
+class _Spot(NamedTuple):
+    """What is to be touched: a disc somewhere on the body."""
+
+    site: Site
+    radius_m: float
 
 
 @dataclass
@@ -45,9 +52,8 @@ class Oracle:
         worlds = self.worlds
         rng = np.random.default_rng(self._seed)
         angle = worlds.physics.qpos(worlds.state)[:, worlds.scene.qpos_adr]
-        self._plans = [
-            _Plan(_postures(worlds.scene, worlds.patch.site(i), angle[i], rng)) for i in range(worlds.n)
-        ]
+        spots = [_Spot(worlds.patch.site(i), worlds.mark.radius_m) for i in range(worlds.n)]
+        self._plans = [_Plan(_postures(worlds.scene, spot, angle[i], rng)) for i, spot in enumerate(spots)]
 
     def act(self, observation: object = None) -> np.ndarray:
         """The next torques (n, A). The observation is not needed: the oracle knows."""
@@ -70,37 +76,37 @@ class Oracle:
         return plan.targets[plan.current]
 
 
-def _postures(scene: Scene, site: Site, now: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+def _postures(scene: Scene, spot: _Spot, now: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
     """Up to four postures that touch the site, for each hand the nearest two, soonest reached first."""
     library, hand_centre, site_frames = _library(scene)
-    site_xpos, site_xmat = site_frames[site.body]
-    spot = site_xpos + site_xmat @ site.pos
+    site_xpos, site_xmat = site_frames[spot.site.body]
+    place = site_xpos + site_xmat @ spot.site.pos
     found: list[tuple[float, np.ndarray]] = []
     for hand in range(len(scene.hand_body_ids)):
-        nearest = np.argsort(np.linalg.norm(hand_centre[:, hand] - spot, axis=1))[:40]
+        nearest = np.argsort(np.linalg.norm(hand_centre[:, hand] - place, axis=1))[:40]
         scored = sorted(
-            (_distance(scene, library[k], hand, site) + 0.004 * np.abs(library[k] - now).max(), k)
+            (_distance(scene, library[k], hand, spot) + 0.004 * np.abs(library[k] - now).max(), k)
             for k in nearest
         )
         for _, k in scored[:2]:
-            posture, distance = _sharpen(scene, library[k], hand, site, rng)
+            posture, distance = _sharpen(scene, library[k], hand, spot, rng)
             found.append((distance + 0.001 * np.abs(posture - now).max(), posture))
     return [posture for _, posture in sorted(found, key=lambda item: item[0])]
 
 
 def _sharpen(
-    scene: Scene, posture: np.ndarray, hand: int, site: Site, rng: np.random.Generator
+    scene: Scene, posture: np.ndarray, hand: int, spot: _Spot, rng: np.random.Generator
 ) -> tuple[np.ndarray, float]:
     """Local search among collision-free neighbours of a posture."""
     moves = _chain(scene, hand)
-    best, distance = posture, _distance(scene, posture, hand, site)
+    best, distance = posture, _distance(scene, posture, hand, spot)
     for step in range(SHARPEN_STEPS):
         if distance < 0.003:
             break
         width = 0.25 * (1.0 - step / SHARPEN_STEPS) + 0.02
         trial = best + moves * rng.normal(0.0, width, len(best))
         trial = np.clip(trial, scene.range_rad[:, 0], scene.range_rad[:, 1])
-        nearer = _distance(scene, trial, hand, site)
+        nearer = _distance(scene, trial, hand, spot)
         if nearer < distance and _free(scene, trial):
             best, distance = trial, nearer
     return best, distance
@@ -132,11 +138,12 @@ def _free(scene: Scene, posture: np.ndarray) -> bool:
     return all(data.contact[k].dist > -DEEPEST_CONTACT_M for k in range(data.ncon))
 
 
-def _distance(scene: Scene, posture: np.ndarray, hand: int, site: Site) -> float:
+def _distance(scene: Scene, posture: np.ndarray, hand: int, spot: _Spot) -> float:
     data = _place(scene, posture)
     hands = Hands(scene.hand_body_ids, scene.hand_pos_m, scene.hand_mat, scene.hand_size_m)
     xmat = data.xmat.reshape(-1, 3, 3)
-    return hand_to_site(data.xpos, xmat, hands, hand, site.body, site.pos, site.mat, MARK_RADIUS_M)
+    site = spot.site
+    return hand_to_site(data.xpos, xmat, hands, hand, site.body, site.pos, site.mat, spot.radius_m)
 
 
 @lru_cache(maxsize=8)

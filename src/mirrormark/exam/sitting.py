@@ -22,20 +22,14 @@ from mirrormark.exam.measures import NO_MIND
 from mirrormark.exam.players import MindPlayer, Mode, MovementPlayer, OraclePlayer, Player
 from mirrormark.exam.protocol import Keys, Tables, run_condition
 from mirrormark.exam.recording import keep_three
+from mirrormark.exam.subjects import Subject, check
 from mirrormark.life.checkpoint import write_json
 from mirrormark.life.setup import WorldSetup, build_mind
-from mirrormark.mind.mind import Mind
-from mirrormark.world import bodies
 from mirrormark.world.movement import MovementConfig
 from mirrormark.world.senses import Device
 
 CHANCE = "chance"
 """Name of the part that holds the conditions in which no mind acts."""
-ALIKE = (
-    *("body", "tone", "tone_scale", "mirror", "mirrorless_share", "mark", "movement", "senses"),
-    "biased_noise",
-)
-"""What minds must share to be examined together: seeds are compared, not upbringings."""
 
 
 @dataclass(frozen=True)
@@ -63,29 +57,10 @@ class Settings:
             raise ValueError(f"first_exam_seed is {self.first_exam_seed}: give 0 or more.")
         for name in self.conditions:
             conditions.get(name)
+            if self.conditions.count(name) > 1:
+                raise ValueError(f"conditions (--only): {name!r} is named twice; name it once.")
         if EXAM not in self.conditions:
             raise ValueError(f"conditions: {EXAM!r} is missing; without it there is nothing to compare.")
-
-
-@dataclass(frozen=True)
-class Subject:
-    """One mind that sits the exam."""
-
-    run: str
-    checkpoint: str
-    training_seed: int
-    setup: WorldSetup
-    mind: Mind
-    fingerprint: str
-    """SHA-256 of its weights."""
-    folder: Path | None = None
-    """Its run folder, if it has one: curves over training come from there."""
-    costless: bool = False
-    """Trained without the self-prior's cost: an ablation, shown beside the others."""
-
-    @property
-    def name(self) -> str:
-        return f"{self.run}@{self.checkpoint}".replace("/", "_")
 
 
 Progress = Callable[[str, int, int], None]
@@ -105,8 +80,7 @@ def sit(
     helpers: a crew that runs conditions beside this process. meanwhile: done here before waiting for the
     last of them, when the exam itself is on disk.
     """
-    _check(subjects)
-    _claim(subjects, out, settings)
+    claim(subjects, out, settings)
     sent = _send(subjects, out, settings, helpers) if helpers else {}
     first = subjects[0].setup
     without = left_out(first, settings)
@@ -186,32 +160,9 @@ def left_out(setup: WorldSetup, settings: Settings) -> dict[str, str]:
     return {name: reason for name, reason in reasons.items() if reason is not None}
 
 
-def _check(subjects: Sequence[Subject]) -> None:
-    if not any(not subject.costless for subject in subjects):
-        raise ValueError("no mind to examine: name a run or a checkpoint, or --preset for a new mind.")
-    first = subjects[0].setup
-    for subject in subjects[1:]:
-        for name in ALIKE:
-            if _resolved(subject.setup, name) != _resolved(first, name):
-                raise ValueError(
-                    f"{subject.run} differs from {subjects[0].run} in {name}: examine each kind by itself."
-                )
-    seeds = [(subject.training_seed, subject.costless) for subject in subjects]
-    if len(set(seeds)) < len(seeds):
-        raise ValueError(
-            f"two minds share training seed {max(seeds, key=seeds.count)[0]}: seeds are the independent"
-            " cases, so give one checkpoint of each."
-        )
-
-
-def _resolved(setup: WorldSetup, name: str) -> object:
-    """A tone that was left open is the body's default."""
-    value = getattr(setup, name)
-    return bodies.get(setup.body).tones[0] if name == "tone" and value is None else value
-
-
-def _claim(subjects: Sequence[Subject], out: Path, settings: Settings) -> None:
-    """The folder belongs to one exam: the same minds, the same settings."""
+def claim(subjects: Sequence[Subject], out: Path, settings: Settings) -> None:
+    """The folder belongs to one exam: the same minds, the same settings. Nothing happens the second time."""
+    check(subjects)
     plan = {
         "settings": {**vars(settings), "conditions": list(settings.conditions)},
         "minds": [[subject.name, subject.training_seed, subject.fingerprint] for subject in subjects],
@@ -268,7 +219,7 @@ def _run(
         )
     if recording is not None:
         kept = keep_three(setup, condition, found, recording)
-        np.savez_compressed(folder / "recording.npz", allow_pickle=False, **kept)
+        np.savez_compressed(folder / "recording.npz", **kept)
     return found
 
 

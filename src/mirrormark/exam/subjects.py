@@ -2,26 +2,56 @@
 
 import hashlib
 import json
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
-from mirrormark.exam.sitting import Subject
-from mirrormark.life.setup import build_mind
+from mirrormark.life.checkpoint import CheckpointError
+from mirrormark.life.setup import WorldSetup, build_mind
 from mirrormark.life.weights import LEFT_OUT, find, load_weights, shipped
 from mirrormark.mind.mind import Mind
 from mirrormark.presets import preset as get_preset
 from mirrormark.world import bodies
 
 UNTRAINED = "untrained"
+ALIKE = (
+    *("body", "tone", "tone_scale", "mirror", "mirrorless_share", "mark", "movement", "senses"),
+    "biased_noise",
+)
+"""What minds must share to be examined together: seeds are compared, not upbringings."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One mind that sits the exam."""
+
+    run: str
+    checkpoint: str
+    training_seed: int
+    setup: WorldSetup
+    mind: Mind
+    fingerprint: str
+    """SHA-256 of its weights."""
+    folder: Path | None = None
+    """Its run folder, if it has one: curves over training come from there."""
+    costless: bool = False
+    """Trained without the self-prior's cost: an ablation, shown beside the others."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.run}@{self.checkpoint}".replace("/", "_")
 
 
 def load(path: Path, device: torch.device | str = "cpu") -> Subject:
     """The mind that `path` means, or that is shipped for the body of that name; one that is damaged or
     missing is named in one sentence."""
-    place = find(path)
-    mind, setup, about = load_weights(place, device)
+    place = _find(path)
+    try:
+        mind, setup, about = load_weights(place, device)
+    except CheckpointError as reason:
+        raise CheckpointError(f"{reason} Copy it again, or give another checkpoint or snapshot.") from reason
     bodies.get(setup.body)
     folder = _run_folder(place)
     run, checkpoint = folder.name if folder else place.parent.name, place.name
@@ -39,6 +69,25 @@ def load(path: Path, device: torch.device | str = "cpu") -> Subject:
     )
 
 
+def _find(path: Path) -> Path:
+    """The checkpoint or snapshot that is meant; where none or several could be, what to give instead."""
+    try:
+        place = find(path)
+    except CheckpointError as reason:
+        raise CheckpointError(f"{reason} {_instead(path)}".rstrip()) from None
+    if place.parent == path:
+        raise CheckpointError(f"{path} holds several minds: give the run, {path.parent}, or one, {place}.")
+    return place
+
+
+def _instead(path: Path) -> str:
+    if not path.is_dir():
+        shipped_names = " or ".join(name for name in bodies.names() if shipped(name))
+        return f"Shipped minds go by the name of their body: {shipped_names or 'there are none'}."
+    runs = sorted(inner for inner in path.iterdir() if (inner / "config.json").is_file())
+    return f"It is a folder of runs: give one of them, such as {runs[0]}." if runs else ""
+
+
 def untrained(
     preset: str, body: str | None = None, seed: int = 0, device: torch.device | str = "cpu"
 ) -> Subject:
@@ -52,6 +101,37 @@ def untrained(
         torch.manual_seed(seed)
         mind = build_mind(found.mind, setup.worlds(1)).eval().requires_grad_(False)
     return Subject(f"{UNTRAINED}-{preset}", UNTRAINED, seed, setup, mind.to(device), fingerprint(mind))
+
+
+def check(subjects: Sequence[Subject]) -> None:
+    """Whether they can sit one exam together, or a sentence that says why not."""
+    if not any(not subject.costless for subject in subjects):
+        raise ValueError("no mind to examine: name a run or a checkpoint, or --preset for a new mind.")
+    first = subjects[0].setup
+    for subject in subjects[1:]:
+        for name in ALIKE:
+            if _resolved(subject.setup, name) != _resolved(first, name):
+                raise ValueError(
+                    f"{subject.run} differs from {subjects[0].run} in {name}: examine each kind by itself."
+                )
+    seeds = [(subject.training_seed, subject.costless) for subject in subjects]
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(
+            f"two minds share training seed {max(seeds, key=seeds.count)[0]}: seeds are the independent"
+            " cases, so give one checkpoint of each."
+        )
+    names = [subject.name for subject in subjects]
+    if len(set(names)) < len(names):
+        raise ValueError(
+            f"two minds are called {max(names, key=names.count)}, and results are kept by name: rename one"
+            " of the run folders."
+        )
+
+
+def _resolved(setup: WorldSetup, name: str) -> object:
+    """A tone that was left open is the body's default."""
+    value = getattr(setup, name)
+    return bodies.get(setup.body).tones[0] if name == "tone" and value is None else value
 
 
 def fingerprint(mind: Mind) -> str:

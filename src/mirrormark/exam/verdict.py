@@ -1,5 +1,6 @@
 """The verdict: passed or not, and by which control it failed. It never rounds in our favour."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,14 +17,15 @@ DEVELOPMENT_FROM_SEED = 1000
 CHANCE_RUNS = 1000
 """Fewest runs of random actions behind a "passed"."""
 
-_QUESTIONS = {
+QUESTIONS = {
     "needs the mirror": ("absent", "covered"),
     "needs the mark to be seen": ("sham",),
     "goes to the mark, not just anywhere": ("yoked",),
     "learned": ("untrained",),
     "beats random movement": ("iid", "everyday"),
 }
-REQUIRED = tuple(control for controls in _QUESTIONS.values() for control in controls)
+"""What a verdict answers, and by which controls."""
+REQUIRED = tuple(control for controls in QUESTIONS.values() for control in controls)
 """Negative controls without which nothing can be called passed."""
 
 
@@ -60,7 +62,7 @@ def judge(exam: Rate, controls: dict[str, Rate], *, symbolic: bool, development:
     )
     beaten = {gate.control: gate.beaten for gate in gates}
     answers = {
-        question: _answer([beaten.get(name) for name in needed]) for question, needed in _QUESTIONS.items()
+        question: _answer([beaten.get(name) for name in needed]) for question, needed in QUESTIONS.items()
     }
     lost = [gate.control for gate in gates if not gate.beaten]
     missing = [name for name in REQUIRED if name not in beaten]
@@ -104,9 +106,9 @@ def _sentence(
         return f"Passed: {found}, above the upper bound of every negative control."
     if status == "incomplete":
         lacking = (
-            f"{', '.join(missing)} not run"
+            f"{'; '.join(map(title, missing))} not run"
             if missing
-            else f"fewer than {CHANCE_RUNS} runs of {', '.join(thin)}"
+            else f"fewer than {CHANCE_RUNS} runs of {'; '.join(map(title, thin))}"
         )
         return f"Incomplete: {found}, but nothing can be called passed with {lacking}."
     worst = max(lost, key=lambda name: controls[name].interval.high)
@@ -117,7 +119,10 @@ def _sentence(
 
 
 def _percent(found: Rate) -> str:
-    low, high = (round(100 * end) for end in found.interval)
+    """With its interval in whole percents that hold it: neither our lower nor a control's upper bound is
+    flattered."""
+    ends = [round(100 * end, 6) for end in found.interval]  # 100 × 0.29 is not quite 29
+    low, high = math.floor(ends[0]), math.ceil(ends[1])
     return f"{100 * found.rate:.0f}% of runs (95% interval {low}–{high}%, {found.caption})"
 
 

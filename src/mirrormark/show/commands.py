@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mirrormark.exam import commands
+from mirrormark.exam.findings import lead
 from mirrormark.exam.results import load
 from mirrormark.show import report as reports
 
@@ -29,5 +30,5 @@ def report(directory: Path, /) -> None:
     results = load(directory / "results.json")
     if results["label"]:
         print(results["label"])
-    print(results["verdict"]["sentence"])
+    print(*lead(results), sep="\n")
     print(f"Report: {path}")

@@ -1,6 +1,8 @@
 """The demo: the shipped mind through a short exam; without one, a film of a body before its mirror."""
 
+import shlex
 import shutil
+import sys
 from pathlib import Path
 
 import imageio.v3 as iio
@@ -70,13 +72,27 @@ def _exam(place: Path, out: Path, runs: int) -> None:
     found = commands.examine([subject], out, settings, console)
     page = report.write(out)
     commands.show(found, console)
-    console.print(
-        f"This was short; the whole exam, with all controls: mirrormark exam {place.name} --out exam",
-        highlight=False,
-    )
+    program, film = called(), out / "film.mp4"
     print(f"report: {page.resolve()}")
-    print(f"film:   {(out / 'film.mp4').resolve()}")
-    print(f"Meet it in the browser: mirrormark lab --body {place.name}")
+    if film.exists():
+        print(f"film:   {film.resolve()}")
+    print(f"The whole exam, with all controls: {program} exam {place.name} --out exam")
+    print(f"Meet it in the browser: {program} lab --body {place.name}")
+
+
+def called() -> str:
+    """This command as it can be typed here: `make demo` leaves it in an environment that is not active."""
+    folder = Path(sys.executable).parent
+    on_path, own = shutil.which("mirrormark"), shutil.which("mirrormark", path=str(folder))
+    if own is None:
+        return shlex.join([_from_here(Path(sys.executable)), "-m", "mirrormark"])
+    if on_path is not None and Path(on_path).samefile(own):
+        return "mirrormark"
+    return shlex.quote(_from_here(Path(own)))
+
+
+def _from_here(path: Path) -> str:
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def _film(out: Path, body: str, seed: int, control_steps: int) -> None:

@@ -1,6 +1,6 @@
 """All figures of an exam, drawn from its saved tables only, as PNG and SVG with a caption each."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -55,7 +55,7 @@ def _draw(directory: Path, names: list[str]) -> list[str]:
         "fig3a": lambda: figures_time.strip(recording) if recording else None,
         "fig3b": lambda: figures_time.scored(scored),
         "fig3c": lambda: figures_exam.before_after(episodes, steps),
-        "distance": lambda: figures_exam.distance(steps),
+        "distance": lambda: figures_exam.distance(episodes, steps),
         "first-touch": lambda: figures_exam.first_touch(steps, results["reach_m"]),
         "failures": lambda: figures_exam.failures(results),
         "fig5-samples": lambda: figures_probes.pictures(pictures, "samples"),
@@ -83,6 +83,19 @@ def stored(directory: Path, results: dict[str, Any], name: str) -> dict[str, np.
         return dict(arrays)
 
 
+def unseen_at_first(directory: Path, results: dict[str, Any], worlds: Sequence[int]) -> str:
+    """Which of these worlds of the mind that is shown begin without a mark in the picture, and why; else
+    nothing."""
+    steps = tables.read(directory / "steps.parquet", tables.STEPS)
+    shown = steps["run"] == results["shown"]["run"]
+    first = steps[shown & (steps["condition"] == EXAM) & (steps["t_s"] == 0) & (steps["mark_px"] == 0)]
+    told = [
+        f"world {row.exam_seed} (" + ("covered by a hand or arm" if row.mark_in_view else "out of view") + ")"
+        for row in first[first["exam_seed"].isin(worlds)].itertuples()
+    ]
+    return f" The mark is on, but not seen in the first frame: {', '.join(told)}." if told else ""
+
+
 def _captions(results: dict[str, Any], training: Any) -> list[Caption]:
     exam = results["conditions"][EXAM]
     seeds = len(exam["seeds"])
@@ -103,7 +116,12 @@ def _captions(results: dict[str, Any], training: Any) -> list[Caption]:
         Caption("fig3a", "Fig. 3a: a run", f"The frame in which the mark is gone has a red edge. {one}."),
         Caption("fig3b", "Fig. 3b: the same run, valued before and after learning", f"{one}."),
         Caption("fig3c", "Fig. 3c: G before and after removal", f"{plural(shift, 'pair')}; {n}."),
-        Caption("distance", "Distance within a run", f"Mean and 5–95% band of runs. {n}."),
+        Caption(
+            "distance",
+            "Distance within a run",
+            "Mean and 5–95% band of runs. Red ticks: removals; after its own, a run's distance is to where"
+            f" the mark was. {n}.",
+        ),
         Caption(
             "first-touch",
             "First touch (Kaplan–Meier)",
@@ -115,8 +133,10 @@ def _captions(results: dict[str, Any], training: Any) -> list[Caption]:
         Caption("fig5-crossing", "Fig. 5b: vision from proprioception alone", f"{frames}."),
         Caption(
             "fig5-dream",
-            "A dream of removal",
-            f"The recorded actions, from up to ten steps before removal. {one}.",
+            "What it dreams of the same actions",
+            "Above what came, below what the world model expects of the recorded actions, from up to ten"
+            " steps before removal. Dreams keep and lose marks imperfectly: one is shown, none is counted."
+            f" {one}.",
         ),
     ]
 

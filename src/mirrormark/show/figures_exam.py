@@ -67,9 +67,10 @@ def _seeds(found: dict[str, Any]) -> str:
     return "" if seeds == [-1] else f", {len(seeds)} seed{'s' if len(seeds) > 1 else ''}"
 
 
-def distance(steps: pd.DataFrame) -> Figure:
-    """Distance of the nearer hand to mark and yoked site within a run: mean and 5–95% band of runs."""
-    exam = of(steps, EXAM)
+def distance(episodes: pd.DataFrame, steps: pd.DataFrame) -> Figure:
+    """Distance of the nearer hand to mark and yoked site within a run: mean and 5–95% band of runs. All runs
+    stay in the mean: those whose mark is still on would be the slow ones. Removals are ticks at the foot."""
+    exam, removed_s = of(steps, EXAM), of(episodes, EXAM)["removed_s"].dropna()
     figure, (axes,) = style.new(6.4, 3.0)
     labels = []
     shown = (("distance_m", style.EXAM, "mark"), ("yoked_distance_m", style.CONTROL, "yoked site"))
@@ -81,6 +82,7 @@ def distance(steps: pd.DataFrame) -> Figure:
         axes.plot(band["t_s"], 100 * band["mean"], color=colour, linewidth=1.8)
         labels.append((100 * float(band["mean"].iloc[-1]), f" {label}", colour, band["t_s"].iloc[-1]))
     axes.set(xlabel="time in the run (s)", ylabel="nearer hand to site (cm)", ylim=(0, None))
+    axes.vlines(removed_s, 0, 0.05, style.REMOVAL, linewidth=1, transform=axes.get_xaxis_transform())
     axes.margins(x=0)
     _label_ends(axes, labels)
     return figure

@@ -16,6 +16,11 @@ _PX = 240
 _CURVE_PX = 112
 _HOLD_FRAMES = 12
 """The last picture stays for so long, so that a loop does not jump at once."""
+_REMEDY = "Install imageio-ffmpeg and write the report again: mirrormark report FOLDER."
+
+
+class NoFilm(Exception):
+    """There is no ffmpeg that works here; the message is a sentence for the reader."""
 
 
 def write(recording: dict[str, np.ndarray], path: Path, label: str | None = None) -> None:
@@ -25,10 +30,25 @@ def write(recording: dict[str, np.ndarray], path: Path, label: str | None = None
     if label:
         banner = _title(label, frames.shape[2], style.REMOVAL)
         frames = np.concatenate([np.broadcast_to(banner, (len(frames), *banner.shape)), frames], axis=1)
+    path.unlink(missing_ok=True)  # an earlier one must not pass for this one
+    try:
+        _encode([*frames, *[frames[-1]] * _HOLD_FRAMES], path)
+    except (ImportError, OSError, RuntimeError) as problem:
+        raise NoFilm(f"No film: ffmpeg does not work here ({problem}). {_REMEDY}") from problem
+    if not path.is_file():  # an ffmpeg that dies is not reported by imageio
+        raise NoFilm(f"No film: ffmpeg wrote nothing. {_REMEDY}")
+
+
+def _encode(frames: list[np.ndarray], path: Path) -> None:
     with imageio.get_writer(
-        path, fps=round(1 / CONTROL_STEP_S), codec="libx264", quality=5, macro_block_size=8
+        path,
+        format="FFMPEG",
+        fps=round(1 / CONTROL_STEP_S),
+        codec="libx264",
+        quality=5,
+        macro_block_size=8,
     ) as out:
-        for frame in [*frames, *[frames[-1]] * _HOLD_FRAMES]:
+        for frame in frames:
             out.append_data(frame)
 
 
@@ -43,7 +63,17 @@ def _column(recording: dict[str, np.ndarray], run: int) -> np.ndarray:
         large = vision.repeat(3, axis=1).repeat(3, axis=2)  # 64 → 192
         margin = (_PX - large.shape[2]) // 2
         parts.append(np.pad(large, ((0, 0), (4, 4), (margin, margin), (0, 0)), constant_values=255))
-    return np.concatenate([*parts, _curve(recording["expected_free_energy_nats"][run], removed_s)], axis=1)
+    g = recording["expected_free_energy_nats"]
+    return np.concatenate([*parts, _curve(g[run], removed_s, _limits(g))], axis=1)
+
+
+def _limits(g: np.ndarray) -> tuple[float, float] | None:
+    """One scale for all runs of a film, so that curves side by side can be compared; None without any G."""
+    if not np.isfinite(g).any():
+        return None
+    low, high = float(np.nanmin(g)), float(np.nanmax(g))
+    margin = 0.05 * (high - low) or 1.0
+    return low - margin, high + margin
 
 
 def _drawn(figure: Figure) -> np.ndarray:
@@ -60,13 +90,14 @@ def _title(text: str, width_px: int = _PX, colour: str = style.INK) -> np.ndarra
     return _drawn(figure)
 
 
-def _curve(g: np.ndarray, removed_s: float) -> np.ndarray:
+def _curve(g: np.ndarray, removed_s: float, limits: tuple[float, float] | None) -> np.ndarray:
     """The whole curve of G drawn once, then a cursor that runs along it."""
     figure = Figure(figsize=(_PX / 100, _CURVE_PX / 100), dpi=100, facecolor="white")
     axes = figure.add_axes((0.15, 0.2, 0.8, 0.58))
     time_s = CONTROL_STEP_S * np.arange(len(g))
-    if np.isfinite(g).any():
-        axes.plot(time_s, g, color=style.EXAM, linewidth=1)
+    axes.plot(time_s, g, color=style.EXAM, linewidth=1)
+    if limits:
+        axes.set_ylim(limits)
     if np.isfinite(removed_s):
         axes.axvline(removed_s, color=style.REMOVAL, linewidth=1)
     axes.set_xlim(0, time_s[-1])

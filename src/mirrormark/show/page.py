@@ -34,7 +34,10 @@ table { border-collapse: collapse; width: 100%; font-size: .9rem; font-variant-n
 th { text-align: left; font-weight: 600; } th + th { text-align: right; }
 th, td { padding: .3rem .6rem .3rem 0; vertical-align: top;
   border-bottom: 1px solid var(--line); } td.n { text-align: right; white-space: nowrap; }
-ul { padding-left: 1.2rem; } code, pre { font: .85rem/1.5 ui-monospace, Menlo, Consolas, monospace; }
+td.words { text-align: right; }
+ul { padding-left: 1.2rem; } dl { font-size: .87rem; } dt { font-weight: 600; }
+dd { margin: 0 0 .3rem 1rem; } summary { cursor: pointer; margin-top: .8rem; }
+code, pre { font: .85rem/1.5 ui-monospace, Menlo, Consolas, monospace; }
 pre { background: var(--card); border: 1px solid var(--line); padding: .7rem; overflow-x: auto;
   border-radius: 6px; }
 @media print { :root { --ground: #fff; --card: #fff; --ink: #000; --quiet: #444; --line: #bbb; }
@@ -58,6 +61,27 @@ Hodges–Lehmann shift over runs, which speak of that mind only; with several se
 seed. Because G also changes with time alone, the same cuts are made in runs without removal (at least
 {kept} of a mind) and subtracted, with the error of both groups. The band of first touch is Kaplan–Meier's
 for one seed, Student's over the seeds' curves for several, never narrower than the pooled one.</p>
+"""
+
+GLOSSARY = """
+<details><summary>Words used on this page</summary><dl>
+<dt>codec, token</dt><dd>The codec turns what is seen and felt at a moment into a few symbols, the tokens, and
+back into pictures and joint angles.</dd>
+<dt>self-prior</dt><dd>What the mind has learned to expect of itself: how probable each token is, given those
+before it.</dd>
+<dt>G, nats</dt><dd>Expected free energy: how unfamiliar a moment is to the self-prior. The mind acts so that
+what comes is more familiar, which is to say that G is low. It is minus the logarithm of a probability, in
+nats: 1 nat more is 2.7 times less probable.</dd>
+<dt>everyday movement</dt><dd>Random movement that knows nothing of marks, as the body moved while it learned
+what is familiar.</dd>
+<dt>tone</dt><dd>The body's own springs; flexor tone keeps the arms bent when nothing else moves
+them.</dd>
+<dt>yoked site</dt><dd>A second, invisible place of the same kind in the same runs: its touches are what
+moving about brings by itself.</dd>
+<dt>Holm</dt><dd>p-values made larger because several comparisons are made, so that none is called surprising
+only because there are many.</dd></dl></details>
+<p class="small">Figure numbers (Fig. 3a …) are those of the paper whose figures they repeat: Kim, Kanazawa,
+Kuniyoshi, <i>Active Inference with a Self-Prior in the Mirror-Mark Task</i>.</p>
 """
 
 

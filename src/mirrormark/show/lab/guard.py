@@ -2,6 +2,7 @@
 browser shows, so without this any website could steer the lab of whoever visits it."""
 
 import http
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,6 +10,10 @@ from urllib.parse import urlsplit
 
 import websockets.asyncio.server as sockets
 
+_LOG = logging.getLogger(__name__)
+_LOG.addFilter(lambda record: record.getMessage() != "opening handshake failed")
+"""Whoever asks for something else than a page (`curl -I`) gets no answer; the log need not tell of it. viser
+sees to this as well, but only after the first page has been asked for."""
 LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
@@ -35,7 +40,7 @@ def own_pages_only(host: str) -> Iterator[None]:
                 return connection.respond(http.HTTPStatus.FORBIDDEN, "This is not a page of the lab.\n")
             return process_request(connection, request) if process_request else None
 
-        return real(*arguments, process_request=checked, **options)
+        return real(*arguments, process_request=checked, **{"logger": _LOG, **options})
 
     sockets.serve = serve  # pyright: ignore[reportAttributeAccessIssue]
     try:

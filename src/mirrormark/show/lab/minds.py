@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mirrormark.exam import subjects
-from mirrormark.exam.sitting import Subject
+from mirrormark.exam.subjects import Subject
 from mirrormark.life import weights
 from mirrormark.world import bodies
 

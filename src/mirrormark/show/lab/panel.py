@@ -116,20 +116,24 @@ class Panel:
         controls, mirror = self.controls, self.session.world.mirror
         controls.kind.value = mirror.kind
         controls.delay.visible = mirror.kind == "delayed"
-        controls.distance.value = round(mirror.distance_m, 3)
-        controls.yaw.value = round(math.degrees(mirror.yaw_rad))
-        controls.pitch.value = round(math.degrees(mirror.pitch_rad))
+        for name, value in _shown(mirror).items():
+            getattr(controls, name).value = value
 
     def wanted_mirror(self) -> MirrorConfig:
-        """The mirror that the switches describe."""
-        controls, kind = self.controls, self.controls.kind.value
+        """The mirror in force with what a person has changed. Sliders show it rounded: what was not touched
+        must stay as it is."""
+        controls, mirror, kind = self.controls, self.session.world.mirror, self.controls.kind.value
+        shown = _shown(mirror)
+        given = {name: float(getattr(controls, name).value) for name in ("delay", "distance", "yaw", "pitch")}
+        new = {name: value for name, value in given.items() if value != shown.get(name)}
+        steps = round(new["delay"] / CONTROL_STEP_S) if "delay" in new else mirror.delay_control_steps
         return replace(
-            self.session.world.mirror,
+            mirror,
             kind=kind,
-            delay_control_steps=round(controls.delay.value / CONTROL_STEP_S) if kind == "delayed" else 0,
-            distance_m=float(controls.distance.value),
-            yaw_rad=math.radians(controls.yaw.value),
-            pitch_rad=math.radians(controls.pitch.value),
+            delay_control_steps=steps if kind == "delayed" else 0,
+            distance_m=new.get("distance", mirror.distance_m),
+            yaw_rad=math.radians(new["yaw"]) if "yaw" in new else mirror.yaw_rad,
+            pitch_rad=math.radians(new["pitch"]) if "pitch" in new else mirror.pitch_rad,
         )
 
     # What is shown -----------------------------------------------------------------------------------------
@@ -178,6 +182,18 @@ class Panel:
         left = f"color:{style.QUIET};padding-right:1em;white-space:nowrap;vertical-align:top"
         cells = "".join(f"<tr><td style='{left}'>{k}</td><td>{v}</td></tr>" for k, v in rows.items())
         return f"<table id='state' style='font-size:0.8em;line-height:1.45;margin:0 0.8em'>{cells}</table>"
+
+
+def _shown(mirror: MirrorConfig) -> dict[str, float]:
+    """What the sliders say of a mirror; one that is not delayed leaves the delay to the slider."""
+    shown: dict[str, float] = {
+        "distance": round(mirror.distance_m, 3),
+        "yaw": round(math.degrees(mirror.yaw_rad)),
+        "pitch": round(math.degrees(mirror.pitch_rad)),
+    }
+    if mirror.kind == "delayed":
+        shown["delay"] = round(mirror.delay_control_steps * CONTROL_STEP_S, 6)
+    return shown
 
 
 def _about_mind(session: Session) -> str:
