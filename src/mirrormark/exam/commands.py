@@ -19,6 +19,7 @@ from mirrormark.exam.findings import lead
 from mirrormark.exam.measures import NO_MIND
 from mirrormark.exam.players import Mode
 from mirrormark.exam.protocol import Tables
+from mirrormark.exam.recording import save
 from mirrormark.exam.results import clean, dump, results
 from mirrormark.exam.sitting import Settings, claim, left_out, sit
 from mirrormark.exam.subjects import Subject
@@ -157,7 +158,7 @@ def _probe(mind: Subject, out: Path, console: Console) -> None:
     console.print("probes: what the self-prior has learned", highlight=False)
     numbers, pictures = probes.probe(mind.mind, mind.setup)
     pictures |= probes.dream_strip(mind.mind, _recording(mind, out))
-    np.savez_compressed(folder / "probes.npz", **pictures)
+    save(folder / "probes.npz", pictures)
     write_json(folder / "probes.json", clean(numbers))
 
 

@@ -4,6 +4,7 @@
 # pyright: reportArgumentType=false, reportReturnType=false, reportCallIssue=false, reportAttributeAccessIssue=false
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -25,6 +26,11 @@ def senses_of(recording: dict[str, np.ndarray], run: int) -> dict[str, np.ndarra
     """What one recorded run sensed, each (T, …)."""
     found = {name.removeprefix(SENSE): value for name, value in recording.items() if name.startswith(SENSE)}
     return {name: value[run] for name, value in found.items()}
+
+
+def save(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Arrays by name and nothing else: before NumPy 2.2 an option such as allow_pickle became one of them."""
+    np.savez_compressed(path, **arrays)
 
 
 def choose(episodes: pd.DataFrame, nearest_m: np.ndarray) -> dict[str, int]:

@@ -12,7 +12,6 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import torch
 
@@ -21,7 +20,7 @@ from mirrormark.exam.conditions import EXAM, Condition
 from mirrormark.exam.measures import NO_MIND
 from mirrormark.exam.players import MindPlayer, Mode, MovementPlayer, OraclePlayer, Player
 from mirrormark.exam.protocol import Keys, Tables, run_condition
-from mirrormark.exam.recording import keep_three
+from mirrormark.exam.recording import keep_three, save
 from mirrormark.exam.subjects import Subject, check
 from mirrormark.life.checkpoint import write_json
 from mirrormark.life.setup import WorldSetup, build_mind
@@ -219,7 +218,7 @@ def _run(
         )
     if recording is not None:
         kept = keep_three(setup, condition, found, recording)
-        np.savez_compressed(folder / "recording.npz", **kept)
+        save(folder / "recording.npz", kept)
     return found
 
 
