@@ -84,8 +84,11 @@ def test_runs_shows_a_sweep_and_still_shows_plain_runs(tmp_path, capsys):
     journal.claim(folder, one, plan(one))
     commands.runs(folder.path)
     assert "tone_scale-1.0-infant-seed1" in capsys.readouterr().out
-    commands.runs(tmp_path / "none")
+    (tmp_path / "empty").mkdir()
+    commands.runs(tmp_path / "empty")
     assert "No runs below" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="is no folder"):
+        commands.runs(tmp_path / "none")
 
 
 def test_a_dry_run_tells_everything_and_leaves_nothing(tmp_path, capsys):
