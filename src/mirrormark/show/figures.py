@@ -128,7 +128,12 @@ def _captions(results: dict[str, Any], training: Any) -> list[Caption]:
             f"Runs without a touch are censored at their end. {n}.",
         ),
         Caption("failures", "Failed runs, and which hand came", f"{n}."),
-        Caption("fig5-samples", "Fig. 5a: drawn from the self-prior", f"Of {shown}; {who}."),
+        Caption(
+            "fig5-samples",
+            "Fig. 5a: drawn from the self-prior",
+            "Plain dark frames are of days with a covered mirror or none (world.mirrorless_share)."
+            f" Of {shown}; {who}.",
+        ),
         Caption("fig5-erasure", "Fig. 5b: a marked frame through the self-prior", f"{frames}."),
         Caption("fig5-crossing", "Fig. 5b: vision from proprioception alone", f"{frames}."),
         Caption(
