@@ -90,7 +90,7 @@ SWIFT = Preset(
             policy_from_episode=3_072,  # before there is an outlook, there is nothing to learn
             exam_every_episodes=8_192,
             # Codec first: recovery of the mark needs many different frames, which replay cannot give.
-            codec_laps=28,  # .82 of the mark recovered; 14: .78 (notebook, runs 21, 24, 25)
+            codec_laps=28,  # .79 to .82 of the mark recovered; 14: .78 (notebook, runs 21 to 28)
             codec_first_episodes=512,
             codec_episodes_per_lap=256,
             codec_steps_per_lap=900,
