@@ -33,7 +33,7 @@ def test_shapes(kind, lead):
         assert torch.allclose(code.logits.exp().sum(-1), torch.ones(*lead, codec.spec.K))
 
 
-@pytest.mark.parametrize("kind", ["categorical", "fsq flat", "fsq grid", "senses", "senses, scene"])
+@pytest.mark.parametrize("kind", ["categorical", "senses", "senses, scene"])
 def test_a_third_sense_is_one_more_entry(kind):
     senses = {**CODECS[kind][1], "touch": SenseSpec("vector", 4)}
     mind = tiny_mind(kind, senses)
@@ -267,7 +267,6 @@ def test_a_cell_that_falls_silent_too_soon_never_wakes(ramp):
         (CodecConfig(kind="senses", grid=3), PIXELS, r"codec\.grid must be one of \[4, 8\], got 3"),
         (CodecConfig(kind="senses", grid=0), PIXELS, r"codec\.grid must be one of \[4, 8\], got 0"),
         (CodecConfig(kind="senses", levels=(1,)), PIXELS, "codec.levels"),
-        (CodecConfig(kind="fsq"), SYMBOLS, "exactly one image"),
         (CodecConfig(kind="ear"), PIXELS, "unknown codec.kind"),  # type: ignore[arg-type]
         (CodecConfig(), {}, "at least one sense"),
     ],

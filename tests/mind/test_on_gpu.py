@@ -26,8 +26,6 @@ LOSSES = {
         "auxiliary_proprioception",
         "representation",
     },
-    "fsq flat": {"vision", "proprioception", "quiet"},
-    "fsq grid": {"vision", "proprioception", "quiet"},
     "senses": {"vision", "quiet"},
     "senses, scene": {"vision", "quiet"},
     "symbolic": set(),

@@ -61,12 +61,6 @@ class LearnerConfig:
     losses.value_lived or losses.policy_lived is above 0 (ours)."""
     codec_frames: int = 2048
     """Frames in a batch of the codec's own phase (ours; learning.md)."""
-    world_updates: int = 1
-    """World-model updates in one train step (paper: 1)."""
-    self_prior_updates: int = 1
-    """Self-prior updates in one train step (paper: 1)."""
-    policy_updates: int = 1
-    """Dreams with policy and value updates in one train step (paper: 1)."""
     diet_marked_share: float = 0.05
     """Share of the self-prior's frames that come from marked episodes (paper, ~5%; D5)."""
     diet_random_only: bool = True
@@ -93,8 +87,7 @@ class LearnerConfig:
 
     def __post_init__(self) -> None:
         batches = ("world_sequences", "self_prior_frames", "dreams", "lived", "codec_frames")
-        updates = ("world_updates", "self_prior_updates", "policy_updates")
-        for name in (*batches, *updates, "refused_in_a_row"):
+        for name in (*batches, "refused_in_a_row"):
             if getattr(self, name) < 1:
                 raise ValueError(f"learner.{name} is {getattr(self, name)}: give at least 1.")
         if self.world_frames < 2:

@@ -92,7 +92,7 @@ class TrainStep:
             self._train_step(memory, stages)
 
     def _train_step(self, memory: Memory, stages: tuple[str, ...]) -> None:
-        c, beside, refused = self.config, self._beside, [torch.zeros((), device=self.device)]
+        beside, refused = self._beside, [torch.zeros((), device=self.device)]
         if "codec" in stages:
             refused.append(self._codec_step(memory))
         if self._dreamer is not None and "policy" in stages:
@@ -104,7 +104,7 @@ class TrainStep:
             ready = beside.mark()
             world = None if batch is None else self._world_objective(memory, batch, code)
             foretold = None if batch is None else self._foretold(batch, code)
-            diet = [self._diet(memory) for _ in range(c.self_prior_updates)] if "self_prior" in stages else []
+            diet = self._diet(memory) if "self_prior" in stages else None
         looked = None
         if "policy" in stages:
             lived = self._lived(memory)
@@ -112,17 +112,17 @@ class TrainStep:
             if batch is not None and code is not None:
                 seen = code.latent.detach(), batch.action
                 beside.wait(ready)
-            for _ in range(c.policy_updates):
-                bad, rated = self._policy_step(lived, *self._contexts(memory, *seen))
-                refused.append(bad)
+            bad, rated = self._policy_step(lived, *self._contexts(memory, *seen))
+            refused.append(bad)
         with beside.work():
             if world is not None:
-                refused += self._world_steps(memory, world, looked if self._dreams_apart else rated)
+                refused.append(self._descend(looked if self._dreams_apart else rated, world=world))
             if foretold is not None:
                 with self._autocast():
                     outlook = self._do.outlook(self.mind, foretold)
                 refused.append(self._descend(rated, outlook=outlook))
-            refused += [self._self_prior_step(latent, rated) for latent in diet]
+            if diet is not None:
+                refused.append(self._self_prior_step(diet, rated))
             learned = beside.mark()
         beside.wait(learned)
         self._count(torch.stack(refused).sum())
@@ -185,19 +185,7 @@ class TrainStep:
                 return self._do.joint(self.mind, draw.observation, draw.action, code)[0]
         latent = draw.observation["latent"].long()
         with self._autocast():
-            objective, surprise = self._do.tokens(self.mind, latent, draw.action)
-        if memory.config.curious_share:
-            memory.report_error(draw.row, surprise)
-        return objective
-
-    def _world_steps(
-        self, memory: Memory, objective: Objective, mark: torch.cuda.Event | None
-    ) -> list[Tensor]:
-        """Descends the objective when the mark is reached, and then those of further batches."""
-        refused = [self._descend(mark, world=objective)]
-        for _ in range(self.config.world_updates - 1):
-            refused.append(self._descend(world=self._world_objective(memory, *self._world_batch(memory))))
-        return refused
+            return self._do.tokens(self.mind, latent, draw.action)
 
     def _diet(self, memory: Memory) -> Tensor:
         """Latents for the self-prior to learn from."""

@@ -124,7 +124,7 @@ def _encoder(sense: SenseSpec, c: CodecConfig) -> nn.Module:
     if sense.kind == "image":
         if sense.size != 64:
             raise ValueError(
-                f"the categorical codec sees images of 64×64, got {sense.size}: use codec.kind='fsq'"
+                f"the categorical codec sees images of 64×64, got {sense.size}: use codec.kind='senses'"
             )
         return ImageEncoder(c.channels, c.embedding)
     return nn.Sequential(

@@ -25,10 +25,6 @@ class LossConfig:
     """β_rep (paper, Table III)."""
     free_nats: float = 1.0
     """KL below this costs nothing more (paper, E9); summed over tokens, clipped per time step."""
-    dynamics_posture: float = 1.0
-    """Weight in E9 of what the joint angles' tokens cost, beside 1 for all that follow them (paper: 1). Below
-    it more is learned of what is seen: joints move in every frame, a mark comes off in one of a thousand. The
-    metric `dynamics` is weighed alike."""
     decoder: Literal["latent", "embedding", "off"] = "latent"
     """Auxiliary decoder loss: from the stopped latent (paper), from the mixer's embedding (public code), none
     (D4)."""
@@ -58,8 +54,6 @@ class LossConfig:
         for name in ("quiet_ramp", "value_lived", "policy_lived"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"losses.{name} is {getattr(self, name)}: a share is a number from 0 to 1.")
-        if self.dynamics_posture < 0:
-            raise ValueError("losses.dynamics_posture must not be negative: 1 weighs all tokens alike.")
         if self.policy_clip <= 0:
             raise ValueError(f"losses.policy_clip is {self.policy_clip}: give a number above 0.")
 
@@ -86,12 +80,11 @@ def representation_loss(posterior: Tensor, prior: Tensor, free_nats: float) -> T
     return kl(posterior, prior.detach()).clamp_min(free_nats).mean()
 
 
-def point_dynamics_loss(latent: Tensor, prior: Tensor, free_nats: float, heed: Tensor) -> Tensor:
+def point_dynamics_loss(latent: Tensor, prior: Tensor, free_nats: float) -> Tensor:
     """E9 where the posterior is a point mass: the KL is a cross-entropy, and there is no representation
-    loss. heed (K,): weight of each token, once the whole costs more than the free nats."""
-    cost = -pick(prior, latent)
-    free = cost.sum(-1) <= free_nats  # asked so that a cost that is no number stays none
-    return torch.where(free, free_nats, (cost * heed).sum(-1)).mean()
+    loss."""
+    cost = -pick(prior, latent).sum(-1)
+    return torch.where(cost <= free_nats, free_nats, cost).mean()  # a cost that is no number stays none
 
 
 def quiet_loss(activation: Tensor, softness: float = 0.05) -> Tensor:

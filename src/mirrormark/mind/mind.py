@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from mirrormark.mind.codec import Code, Codec, CodecConfig, Prediction
 from mirrormark.mind.codec_categorical import CategoricalCodec
-from mirrormark.mind.codec_fsq import FSQCodec
 from mirrormark.mind.codec_senses import SensesCodec, SymbolicCodec
 from mirrormark.mind.dream import Dream, dream
 from mirrormark.mind.dynamics import Dynamics, DynamicsConfig
@@ -103,7 +102,6 @@ class MindConfig:
 
 CODECS: dict[str, type[Codec]] = {
     "categorical": CategoricalCodec,
-    "fsq": FSQCodec,
     "senses": SensesCodec,
     "symbolic": SymbolicCodec,
 }
@@ -170,18 +168,8 @@ class Mind(nn.Module):
         self.outlook = Outlook(self.dynamics.reading, seen, ahead) if ahead.control_steps else None
         self.ema = SlowCopies(self.self_prior, self.value)
         self.return_range = PercentileRange(i.range_low, i.range_high, i.range_decay)
-        self.register_buffer(
-            "precision",
-            self._weighing("imagination.posture_precision", i.posture_precision),
-            persistent=False,
-        )
+        self.register_buffer("precision", self._precision(i.posture_precision), persistent=False)
         self.precision: Tensor
-        self.register_buffer(
-            "heed",
-            self._weighing("losses.dynamics_posture", config.losses.dynamics_posture),
-            persistent=False,
-        )
-        self.heed: Tensor
         # On the device, for a captured train step to read: how much of losses.quiet counts by now.
         self.register_buffer("quiet_share", torch.ones(()), persistent=False)
         self.quiet_share: Tensor
@@ -191,13 +179,13 @@ class Mind(nn.Module):
         ramp = self.config.losses.quiet_ramp
         self.quiet_share.fill_(min(progress / ramp, 1.0) if ramp else 1.0)
 
-    def _weighing(self, name: str, weight: float) -> Tensor:
-        """Weight of each token, (K,): that of the named field for the joints' own, 1 for all others."""
+    def _precision(self, weight: float) -> Tensor:
+        """Weight of each token in G, (K,): `weight` for the joints' own, 1 for all others."""
         weights = torch.ones(self.spec.K)
         if weight != 1:
             if "proprioception" not in self.codec.tokens:
                 raise ValueError(
-                    f"{name} = {weight} needs joint angles with tokens of their own: "
+                    f"imagination.posture_precision = {weight} needs joint angles with tokens of their own: "
                     f"use codec.kind senses or symbolic, or 1."
                 )
             weights[self.codec.tokens["proprioception"]] = weight

@@ -155,14 +155,14 @@ def dynamics_objective(
     from 0..t.
 
     posterior (B, T, K, widest) and straight_through (B, T, total): from a categorical encoder that learns
-    along. Without them the latents are point masses (fsq, senses, symbolic, or a frozen codec). Gradient:
+    along. Without them the latents are point masses (senses, symbolic, or a frozen codec). Gradient:
     dynamics (and encoder through the representation loss and the straight-through latents, where given)."""
     weights = mind.config.losses
     inputs = latent if straight_through is None else straight_through
     hidden = mind.dynamics(inputs[:, :-1], action[:, :-1])
     prior = mind.dynamics.logits(hidden, inputs[:, :-1], latent[:, 1:])
     if posterior is None:
-        terms = {"dynamics": L.point_dynamics_loss(latent[:, 1:], prior, weights.free_nats, mind.heed)}
+        terms = {"dynamics": L.point_dynamics_loss(latent[:, 1:], prior, weights.free_nats)}
         scales = {"dynamics": weights.dynamics}
     else:
         terms = {

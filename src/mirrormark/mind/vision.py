@@ -1,5 +1,5 @@
-"""Fast vision for the fsq and senses codecs: space-to-depth in, pixel shuffle out, channel RMS norm, SiLU.
-The decoder starts from a coarse map painted by a *posture* (angles, or the whole code) and takes up the
+"""Fast vision for the senses codec: space-to-depth in, pixel shuffle out, channel RMS norm, SiLU.
+The decoder starts from a coarse map painted by a *posture* (angles) and takes up the
 cells' tokens on the way."""
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class CellDecoder(nn.Module):
             )
         else:
             self.constant = nn.Parameter(torch.zeros(coarse))
-        self.take = nn.Linear(scalars, widths[grid]) if grid else None
+        self.take = nn.Linear(scalars, widths[grid])
         steps = list(widths.items())[::-1]  # coarse to fine
         self.start = Residual(steps[0][1])
         self.enlarge = nn.ModuleList(nn.Conv2d(a, 4 * b, 1) for (_, a), (_, b) in pairwise(steps))
@@ -177,7 +177,7 @@ class CellDecoder(nn.Module):
 
     def _with_cells(self, x: Tensor, cells: Tensor | None) -> Tensor:
         """Add the tokens where the map has one place for each cell."""
-        if self.take is None or cells is None or x.shape[-1] != self.grid:
+        if cells is None or x.shape[-1] != self.grid:
             return x
         taken = self.take(cells).unflatten(1, (self.grid, self.grid)).permute(0, 3, 1, 2)
         return x + taken
