@@ -124,7 +124,7 @@ def test_a_perfect_dreamer_falls_like_the_world_and_a_stubborn_one_does_not(told
     assert len(rows) >= 3
     real = latent[rows, present + 20], latent[mark.all(1), :][:, 0]
 
-    def perfect(dynamics, context, past, ahead, temperature):
+    def perfect(dynamics, context, past, ahead):
         end = real[0] if len(context) == len(rows) else context[:, -1]
         return torch.stack([context[:, -1], end], 1)
 

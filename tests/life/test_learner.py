@@ -7,7 +7,7 @@ import pytest
 import torch
 from tiny_lives import born, joint, symbolic, weights
 
-from mirrormark.life.descent import Descent, DescentConfig
+from mirrormark.life.descent import ADAM, CLIP_WARMUP_STEPS, Descent, DescentConfig
 from mirrormark.life.learner import LearnerConfig
 from mirrormark.life.live import live
 from mirrormark.life.nan import NotFinite
@@ -160,9 +160,9 @@ def test_a_non_finite_step_changes_nothing_and_is_counted():
 
 def test_a_row_of_refusals_stops_the_run_though_the_laps_last_step_is_good(monkeypatch):
     preset = symbolic()
-    learner = replace(preset.life.learner, refused_in_a_row=3)
+    monkeypatch.setattr("mirrormark.life.live.REFUSED_IN_A_ROW", 3)
     schedule = replace(preset.life.schedule, steps_per_lap=5)
-    life = born(replace(preset, life=replace(preset.life, learner=learner, schedule=schedule)))
+    life = born(replace(preset, life=replace(preset.life, schedule=schedule)))
     with torch.no_grad():
         life.mind.dynamics.position[0, 0] = float("nan")
     real, steps = life.learner.train_step, []
@@ -195,8 +195,8 @@ def test_descent_refuses_and_recovers():
 def test_descent_wakes_up_after_steps_with_nothing_to_learn():
     """A policy that learns from life alone has no gradient until it has lived: run 17 lost three lives."""
     parameter = torch.nn.Parameter(torch.ones(3))
-    descent = Descent([parameter], DescentConfig(learning_rate=0.1, optimiser="adam"))
-    for _ in range(descent.config.clip_warmup_steps + 5):
+    descent = Descent([parameter], DescentConfig(learning_rate=0.1), ADAM)
+    for _ in range(CLIP_WARMUP_STEPS + 5):
         descent.step(parameter.square().sum() * 0.0)
     assert torch.equal(parameter, torch.ones(3))
     descent.step(parameter.square().sum())

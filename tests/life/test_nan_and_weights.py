@@ -1,7 +1,5 @@
 """Dumps of non-finite steps, and weights by themselves."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from tiny_lives import born, joint, symbolic
@@ -13,16 +11,11 @@ from mirrormark.life.nan import NotFinite, dump
 from mirrormark.life.weights import describe, load_weights, save_snapshot
 
 
-def poisoned(preset):
-    learner = replace(preset.life.learner, refused_in_a_row=2)
-    life = born(replace(preset, life=replace(preset.life, learner=learner)))
+def test_the_run_stops_with_a_dump_of_batch_weights_and_step(tmp_path, monkeypatch):
+    monkeypatch.setattr("mirrormark.life.live.REFUSED_IN_A_ROW", 2)
+    life = born(symbolic())
     with torch.no_grad():
         life.mind.self_prior.bias[0, 0] = float("nan")
-    return life
-
-
-def test_the_run_stops_with_a_dump_of_batch_weights_and_step(tmp_path):
-    life = poisoned(symbolic())
     with pytest.raises(NotFinite, match=r"2 train steps in a row.*batch and weights are in") as stopped:
         live(life, (), tmp_path)
     place = stopped.value.place

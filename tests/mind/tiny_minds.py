@@ -26,7 +26,7 @@ CODECS: dict[str, tuple[CodecConfig, Senses]] = {
     ),
     "symbolic": (CodecConfig(kind="symbolic", bins=6), SYMBOLS),
 }
-CELLS = replace(CODECS["senses"][0], grid=4, tokens_per_cell=1, scene_tokens=1, levels=(5, 3))
+CELLS = replace(CODECS["senses"][0], tokens_per_cell=1, scene_tokens=1, levels=(5, 3))
 """One token a cell, and a body that can be painted: what chained, recalling predictions need."""
 
 

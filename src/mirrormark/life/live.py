@@ -224,6 +224,8 @@ def _stored(sense: SenseSpec) -> tuple[tuple[int, ...], torch.dtype]:
     return sense.shape, {"image": torch.uint8, "vector": torch.float32, "symbol": torch.int64}[sense.kind]
 
 
+REFUSED_IN_A_ROW = 20
+"""The run stops with a dump after so many steps in a row whose loss is not finite (ours)."""
 Hook = Callable[[Lap, Life, dict[str, float]], None]
 
 
@@ -231,7 +233,7 @@ def live(life: Life, hooks: Iterable[Hook] = (), dump_to: Path | None = None) ->
     """The whole life from where it stands. Hooks see every lap: metrics, exams, checkpoints, displays."""
     for lap in life.schedule.laps(life.next_lap):
         metrics = life.live(lap)
-        if metrics.get("refused_in_a_row", 0) >= life.config.learner.refused_in_a_row:
+        if metrics.get("refused_in_a_row", 0) >= REFUSED_IN_A_ROW:
             place = dump(life.learner, life.memory_of(lap), lap, dump_to, life.world) if dump_to else None
             raise NotFinite(lap.index, int(metrics["refused_in_a_row"]), place)
         for hook in hooks:

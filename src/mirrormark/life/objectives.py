@@ -36,11 +36,10 @@ def costs_of(mind: Mind, dreamed: Dream) -> Tensor:
 
 def token_objective(mind: Mind, latent: Tensor, action: Tensor) -> Objective:
     """E9 on stored latents (point masses)."""
-    weights = mind.config.losses
     hidden = mind.dynamics(latent[:, :-1], action[:, :-1])
     table = mind.dynamics.logits(hidden, latent[:, :-1], latent[:, 1:])
-    loss = losses.point_dynamics_loss(latent[:, 1:], table, weights.free_nats)
-    return Objective(weights.dynamics * loss, {"dynamics": loss.detach()})
+    loss = losses.point_dynamics_loss(latent[:, 1:], table, losses.FREE_NATS)
+    return Objective(losses.BETA_DYN * loss, {"dynamics": loss.detach()})
 
 
 def indifferent_objective(mind: Mind, dreamed: Dream) -> tuple[Objective, Objective]:

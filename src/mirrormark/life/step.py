@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from mirrormark.life.beside import Beside
-from mirrormark.life.descent import Descent
+from mirrormark.life.descent import RULES, Descent
 from mirrormark.life.memory import Draw, Memory
 from mirrormark.life.objectives import Computations
 from mirrormark.mind.codec import Code
@@ -38,16 +38,20 @@ class TrainStep:
         self.mind, self.config, self.tokens = mind, config, tokens
         self.device = next(mind.dynamics.parameters()).device
         codec = [] if tokens else list(mind.codec.parameters())
-        self.descents = {
-            "world": Descent([*codec, *mind.dynamics.parameters()], config.world, self.compiles),
-            "self_prior": Descent(mind.self_prior.parameters(), config.self_prior, self.compiles),
-            "policy": Descent(mind.policy.parameters(), config.policy, self.compiles),
-            "value": Descent(mind.value.parameters(), config.value, self.compiles),
+        parts = {
+            "world": [*codec, *mind.dynamics.parameters()],
+            "self_prior": mind.self_prior.parameters(),
+            "policy": mind.policy.parameters(),
+            "value": mind.value.parameters(),
         }
         if mind.outlook is not None:
-            self.descents["outlook"] = Descent(mind.outlook.parameters(), config.outlook, self.compiles)
+            parts["outlook"] = mind.outlook.parameters()
         if tokens and any(True for _ in mind.codec.parameters()):
-            self.descents["codec"] = Descent(mind.codec.parameters(), config.codec, self.compiles)
+            parts["codec"] = mind.codec.parameters()
+        self.descents = {
+            name: Descent(parameters, getattr(config, name), RULES[name], self.compiles)
+            for name, parameters in parts.items()
+        }
         self.refused = torch.zeros((), device=self.device)
         self.in_a_row = torch.zeros((), device=self.device)
         self.longest_row = torch.zeros((), device=self.device)
@@ -247,7 +251,7 @@ class TrainStep:
         if self._dreamer is None:
             return self.mind.dream(past, acted)
         i = self.mind.config.imagination
-        return self._dreamer(past, acted, i.horizon, i.temperature, i.dropout)
+        return self._dreamer(past, acted, i.horizon, i.dropout)
 
     def _contexts(
         self, memory: Memory, latent: Tensor | None, action: Tensor | None

@@ -26,8 +26,6 @@ class CodecConfig:
     """categorical: tokens (paper)."""
     classes: int = 32
     """categorical: classes of each token (paper)."""
-    unimix: float = 0.01
-    """categorical: share of an even distribution mixed into the posterior (paper, Table III)."""
     embedding: int = 1024
     """categorical: size of s^V, s^P and the mixer's output (paper, Table II)."""
     channels: int = 32
@@ -39,10 +37,8 @@ class CodecConfig:
     """categorical: hidden units of the encoders and decoders of vector senses (paper, Table II)."""
     levels: tuple[int, ...] = (8, 4)
     """senses: levels of a vision token's scalars, classes = their product (ours; learning.md)."""
-    grid: int = 4
-    """senses: vision tokens lie on grid × grid cells (ours; learning.md)."""
     tokens_per_cell: int = 2
-    """senses: vision tokens in each cell (ours; learning.md)."""
+    """senses: vision tokens in each of 4 × 4 cells (ours; learning.md)."""
     hush: float = 0.0
     """senses: once the codec has learned, a vision token whose scalars are together shorter than this says
     nothing (ours; swift: .45): what is hardly worth saying flickers."""
@@ -51,9 +47,6 @@ class CodecConfig:
     (ours): a room without its mirror need not be spelled out cell by cell."""
     bins: int = 32
     """senses, symbolic: classes of a joint's token, evenly over [-1, 1] (ours)."""
-    decoder_sees: Literal["angles", "bins", "nothing"] = "angles"
-    """senses: what of the vector senses the vision decoder sees while learning; from a latent alone it sees
-    bins."""
     encoder_sees: Literal["image", "surprise"] = "image"
     """senses: the image, or also its difference from what the decoder paints from the angles alone (ours)."""
     silence: float = 0.0

@@ -23,6 +23,9 @@ from mirrormark.mind.policy import Policy, PolicyConfig, Value, ValueConfig
 from mirrormark.mind.self_prior import SelfPrior, SelfPriorConfig
 from mirrormark.mind.senses import Observation, Senses
 
+EMA_DECAY = 0.98
+"""Decay of the slow copies of self-prior and value (paper, Table III)."""
+
 
 @dataclass(frozen=True)
 class ImaginationConfig:
@@ -39,14 +42,10 @@ class ImaginationConfig:
     for longer than that is forgotten."""
     discount: float = 0.997
     """γ (paper, Table III)."""
-    lambda_: float = 0.95
-    """λ of the return (paper, Table III)."""
     entropy: float = 3e-4
     """η, weight of the policy's entropy (paper, Table III)."""
     centre_cost: bool = False
     """Subtract the batch mean from G before returns (D11; swift: on)."""
-    temperature: float = 1.0
-    """Of the dreamed latents (paper: 1)."""
     dropout: bool = False
     """Keep the sequence model's dropout on while imagining (D9; public code: on)."""
     posture_precision: float = 1.0
@@ -55,27 +54,16 @@ class ImaginationConfig:
     range_of: Literal["returns", "excess"] = "returns"
     """S is the range of the returns (paper), or of what they exceed the value by (ours; swift): states that
     differ for good, as marked and unmarked ones, then do not shrink what an action adds."""
-    range_low: float = 0.05
-    """Lower percentile of the return range S (paper, Table III)."""
-    range_high: float = 0.95
-    """Upper percentile of the return range S (paper, Table III)."""
-    range_decay: float = 0.99
-    """Decay of the smoothed S (not given; DreamerV3)."""
 
     def __post_init__(self) -> None:
         if self.horizon < 1 or self.context < 1:
             raise ValueError("imagination.horizon and imagination.context must be at least 1 control step.")
-        if not (0 < self.discount <= 1 and 0 <= self.lambda_ <= 1):
-            raise ValueError("imagination.discount must lie in (0, 1] and imagination.lambda_ in [0, 1].")
-        for name in ("remembers", "temperature"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"imagination.{name} is {getattr(self, name)}: it cannot be negative.")
-        if not 0 <= self.range_decay <= 1:
-            raise ValueError(f"imagination.range_decay is {self.range_decay}: give a number from 0 to 1.")
+        if not 0 < self.discount <= 1:
+            raise ValueError("imagination.discount must lie in (0, 1].")
+        if self.remembers < 0:
+            raise ValueError(f"imagination.remembers is {self.remembers}: it cannot be negative.")
         if self.posture_precision < 0:
             raise ValueError("imagination.posture_precision must not be negative: 1 weighs all tokens alike.")
-        if not 0 <= self.range_low < self.range_high <= 1:
-            raise ValueError("imagination.range_low must lie below range_high, both from 0 to 1.")
 
 
 @dataclass(frozen=True)
@@ -167,7 +155,7 @@ class Mind(nn.Module):
         ahead = config.outlook
         self.outlook = Outlook(self.dynamics.reading, seen, ahead) if ahead.control_steps else None
         self.ema = SlowCopies(self.self_prior, self.value)
-        self.return_range = PercentileRange(i.range_low, i.range_high, i.range_decay)
+        self.return_range = PercentileRange()
         self.register_buffer("precision", self._precision(i.posture_precision), persistent=False)
         self.precision: Tensor
         # On the device, for a captured train step to read: how much of losses.quiet counts by now.
@@ -232,13 +220,12 @@ class Mind(nn.Module):
             context_latent,
             context_action,
             i.horizon if horizon is None else horizon,
-            i.temperature,
             i.dropout,
         )
 
     def update_ema(self, self_prior: bool = True, value: bool = True) -> None:
         """Let the slow copies follow; call after the optimisers' steps."""
         if self_prior:
-            ema_update(self.ema.self_prior, self.self_prior, self.config.self_prior.ema_decay)
+            ema_update(self.ema.self_prior, self.self_prior, EMA_DECAY)
         if value:
-            ema_update(self.ema.value, self.value, self.config.value.ema_decay)
+            ema_update(self.ema.value, self.value, EMA_DECAY)
