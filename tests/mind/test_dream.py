@@ -128,7 +128,7 @@ def test_a_dreamer_dreams_with_the_weights_of_now(monkeypatch, ours):
                 parameter.add_(torch.randn_like(parameter) * 0.1)
         dreamer.follow()
         dreams = []
-        for way in (lambda *a: dreamer(*a, 5, 1.0, False), mind.dream):
+        for way in (lambda *a: dreamer(*a, 5, False), mind.dream):
             torch.manual_seed(0)
             dreams.append(way(past, acted))
         assert torch.equal(dreams[0].latent, dreams[1].latent)
