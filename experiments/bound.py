@@ -28,9 +28,9 @@ from torch import Tensor, nn
 
 from mirrormark.life.setup import WorldSetup, movement_of
 from mirrormark.mind.policy import TanhNormal
-from mirrormark.world.senses import SYMBOLIC_SENSES
-from mirrormark.world.worlds import EPISODE_CONTROL_STEPS as STEPS
-from mirrormark.world.worlds import Worlds
+from mirrormark.envs.senses import SYMBOLIC_SENSES
+from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS as STEPS
+from mirrormark.envs.mirror_mark import Worlds
 
 AHEAD = 24  # control steps of everyday movement that an outlook foretells
 GRID = 15  # cells of the symbolic eye in a row; one symbol more says that no mark is seen

@@ -25,9 +25,9 @@ from mirrormark.life.weights import Loaded, load_weights
 from mirrormark.mind.mind import Mind
 from mirrormark.mind.objective import self_prior_objective
 from mirrormark.presets import PRESETS
-from mirrormark.world.movement import MovementConfig
-from mirrormark.world.senses import SYMBOLIC_SENSES
-from mirrormark.world.worlds import EPISODE_CONTROL_STEPS
+from mirrormark.envs.babbling import MovementConfig
+from mirrormark.envs.senses import SYMBOLIC_SENSES
+from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS
 
 PRECISIONS = (0.05, 0.15, 0.25, 0.4, 0.6, 1.0)
 DISCOUNT = 0.99

@@ -35,10 +35,10 @@ from mirrormark.life.weights import find, load_weights, read, rebuild
 from mirrormark.mind.mind import Mind
 from mirrormark.mind.objective import behaviour_objective
 from mirrormark.mind.quantise import bin_centre
-from mirrormark.world import kinematics
-from mirrormark.world.mark import Patches
-from mirrormark.world.movement import Movement
-from mirrormark.world.worlds import EPISODE_CONTROL_STEPS, Worlds
+from mirrormark.envs import kinematics
+from mirrormark.envs.mark import Patches
+from mirrormark.envs.babbling import Movement
+from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS, Worlds
 
 
 @dataclass(frozen=True)

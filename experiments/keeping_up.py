@@ -21,7 +21,7 @@ from mirrormark.life.rollout import Actor
 from mirrormark.life.weights import Loaded, load_weights
 from mirrormark.mind.dream import replay_dream
 from mirrormark.mind.mind import Mind
-from mirrormark.world.worlds import EPISODE_CONTROL_STEPS
+from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS
 
 SEEN_NATS = 5.0
 LOOKED_AT = range(45, 75, 6)

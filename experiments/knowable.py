@@ -32,8 +32,8 @@ from mirrormark.life.rollout import encode
 from mirrormark.life.setup import movement_of
 from mirrormark.life.weights import Loaded, load_weights
 from mirrormark.mind.dream import replay_dream
-from mirrormark.world.mark import Site, draw_site
-from mirrormark.world.worlds import EPISODE_CONTROL_STEPS, Worlds
+from mirrormark.envs.mark import Site, draw_site
+from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS, Worlds
 
 
 @dataclass(frozen=True)

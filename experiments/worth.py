@@ -19,7 +19,7 @@ from mirrormark.life.rollout import Actor, encode
 from mirrormark.life.setup import movement_of
 from mirrormark.life.weights import load_weights
 from mirrormark.mind.mind import Mind
-from mirrormark.world.worlds import EPISODE_CONTROL_STEPS
+from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS
 
 
 @torch.no_grad()

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+from mirrormark.envs.mirror_mark import Worlds
 from mirrormark.life.rollout import encode
 from mirrormark.life.setup import build_mind
 from mirrormark.life.weights import Loaded
 from mirrormark.presets import PRESETS
-from mirrormark.world.worlds import Worlds
 
 
 def experiment(name: str) -> ModuleType:

@@ -10,7 +10,7 @@ import os
 # OpenMP reads this when it is loaded, so it must stand before both.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from mirrormark.world.registration import register_envs
+from mirrormark.envs.registration import register_envs
 
 __version__ = "0.1.0"
 

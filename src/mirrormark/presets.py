@@ -5,6 +5,8 @@ reason.
 
 from dataclasses import dataclass, field, replace
 
+from mirrormark.envs.babbling import MovementConfig
+from mirrormark.envs.senses import SYMBOLIC_SENSES
 from mirrormark.life.descent import DescentConfig
 from mirrormark.life.held_out import IndicatorConfig
 from mirrormark.life.learner import LearnerConfig
@@ -14,8 +16,6 @@ from mirrormark.life.schedule import ScheduleConfig
 from mirrormark.life.setup import WorldSetup
 from mirrormark.mind.configs import MINDS
 from mirrormark.mind.mind import MindConfig
-from mirrormark.world.movement import MovementConfig
-from mirrormark.world.senses import SYMBOLIC_SENSES
 
 
 @dataclass(frozen=True)

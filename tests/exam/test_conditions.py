@@ -6,15 +6,15 @@ import math
 import numpy as np
 import pytest
 
+from mirrormark.envs.babbling import MovementConfig
+from mirrormark.envs.mark import MarkConfig
+from mirrormark.envs.mirror import MirrorConfig
 from mirrormark.exam import conditions, hidden_site, sitting
 from mirrormark.exam.conditions import EXAM
 from mirrormark.exam.players import MovementPlayer, OraclePlayer
 from mirrormark.exam.protocol import Keys, run_condition
 from mirrormark.exam.view import mark_in_view, reflected_mark
 from mirrormark.life.setup import WorldSetup
-from mirrormark.world.mark import MarkConfig
-from mirrormark.world.mirror import MirrorConfig
-from mirrormark.world.movement import MovementConfig
 
 KEYS = Keys("r", "c", "infant", EXAM, 0, "flexor", "pixels")
 BLIND = WorldSetup(senses=("proprioception",))

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from mirrormark.envs.mark import MarkConfig
+from mirrormark.envs.mirror import MirrorConfig
+from mirrormark.envs.mirror_mark import Worlds
 from mirrormark.exam import oracle as oracle_module
 from mirrormark.exam.oracle import Oracle
-from mirrormark.world.mark import MarkConfig
-from mirrormark.world.mirror import MirrorConfig
-from mirrormark.world.worlds import Worlds
 
 
 @pytest.mark.parametrize("body", ["infant", "arm"])

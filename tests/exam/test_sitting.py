@@ -8,6 +8,9 @@ import pandas as pd
 import pytest
 import torch
 
+from mirrormark.envs.babbling import MovementConfig
+from mirrormark.envs.mark import MarkConfig
+from mirrormark.envs.mirror import MirrorConfig
 from mirrormark.exam import (
     commands,
     conditions,
@@ -24,9 +27,6 @@ from mirrormark.exam.protocol import Keys, run_condition
 from mirrormark.exam.results import load
 from mirrormark.exam.sitting import Settings, sit
 from mirrormark.life.weights import describe, save_snapshot
-from mirrormark.world.mark import MarkConfig
-from mirrormark.world.mirror import MirrorConfig
-from mirrormark.world.movement import MovementConfig
 
 SMALL = Settings(runs=3, chance_runs=4, conditions=(EXAM, "absent", "sham", "iid"))
 KEYS = Keys("r", "c", "infant", EXAM, 0, "flexor", "pixels")

@@ -3,10 +3,10 @@
 import pytest
 from synthetic_tables import RATES, make
 
+from mirrormark.envs.senses import ABLATION
 from mirrormark.exam import conditions, measures
 from mirrormark.exam.statistics import Interval
 from mirrormark.exam.verdict import DEVELOPMENT, REQUIRED, judge
-from mirrormark.world.senses import ABLATION
 
 
 def verdict_of(rates, *, symbolic=False, development=False, seeds=(0,), chance_runs=1000, without=()):

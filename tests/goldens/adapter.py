@@ -14,6 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mirrormark.envs.babbling import Movement, MovementConfig
+from mirrormark.envs.mirror import MirrorConfig
+from mirrormark.envs.mirror_mark import Worlds
 from mirrormark.exam import conditions, subjects
 from mirrormark.exam.players import MindPlayer
 from mirrormark.exam.protocol import Keys, run_condition
@@ -30,9 +33,6 @@ from mirrormark.mind.mind import Mind
 from mirrormark.mind.objective import Lived, lived_of
 from mirrormark.mind.senses import SenseSpec
 from mirrormark.presets import IDEAL, PAPER, SMOKE, SWIFT, Preset
-from mirrormark.world.mirror import MirrorConfig
-from mirrormark.world.movement import Movement, MovementConfig
-from mirrormark.world.worlds import Worlds
 
 # Names: in goldens.json, and in the package today ----------------------------------------------------------
 

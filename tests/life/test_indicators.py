@@ -8,12 +8,12 @@ import pytest
 import torch
 from tiny_lives import born, cells, joint, symbolic
 
+from mirrormark.envs.raycaster.eye import NO_CELL
 from mirrormark.life import dreamed, held_out
 from mirrormark.life import indicators as gates
 from mirrormark.life.held_out import HELD_OUT_SEED, IndicatorConfig, hold_out
 from mirrormark.life.rollout import recipe
 from mirrormark.life.setup import WorldSetup
-from mirrormark.world.eye import NO_CELL
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from mirrormark.envs import bodies
 from mirrormark.life import weights
 from mirrormark.life.commands import shared_codec
 from mirrormark.life.held_out import IndicatorConfig, hold_out
@@ -12,7 +13,6 @@ from mirrormark.life.live import Life
 from mirrormark.life.setup import WorldSetup, build_mind
 from mirrormark.life.weights import load_codec, shipped
 from mirrormark.presets import PRESETS
-from mirrormark.world import bodies
 
 
 @pytest.mark.parametrize("body", bodies.names())

@@ -8,12 +8,12 @@ import pytest
 import torch
 from tiny_commands import COMMAND, ENVIRONMENT, FIRST, TINY, bytes_of, stopped_at
 
+from mirrormark.envs.senses import ABLATION
 from mirrormark.life import checkpoint
 from mirrormark.life.checkpoint import CheckpointError
 from mirrormark.life.run import list_runs, read_lines
 from mirrormark.life.weights import load_weights
 from mirrormark.training import train
-from mirrormark.world.senses import ABLATION
 
 GATES = ("mark_recovery", "efe_gap_nats", "efe_gap_per_posture_range", "removal_rate", "distance_m")
 

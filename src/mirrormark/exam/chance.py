@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 from rich.progress import track
 
+from mirrormark.envs.babbling import KINDS, Movement, MovementConfig
+from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS, Worlds
 from mirrormark.exam.oracle import Oracle
 from mirrormark.exam.statistics import wilson
-from mirrormark.world.movement import KINDS, Movement, MovementConfig
-from mirrormark.world.worlds import EPISODE_CONTROL_STEPS, Worlds
 
 
 def bench_chance(

@@ -10,12 +10,12 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from mirrormark.envs.mark import MarkConfig
+from mirrormark.envs.mirror import MirrorConfig, MirrorKind
+from mirrormark.envs.mirror_mark import Worlds
+from mirrormark.envs.senses import Device
 from mirrormark.exam.hidden_site import hidden_site
 from mirrormark.life.setup import WorldSetup
-from mirrormark.world.mark import MarkConfig
-from mirrormark.world.mirror import MirrorConfig, MirrorKind
-from mirrormark.world.senses import Device
-from mirrormark.world.worlds import Worlds
 
 Player = Literal["mind", "untrained", "iid", "everyday", "oracle"]
 Role = Literal["exam", "negative", "reported"]

@@ -11,14 +11,14 @@ from typing import NamedTuple
 import mujoco
 import numpy as np
 
+from mirrormark.envs.camera import joined
+from mirrormark.envs.mark import Patches, Site, site_near
+from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS
+from mirrormark.envs.raycaster.eye import Eye
+from mirrormark.envs.scene import Scene
+from mirrormark.envs.senses import Moment, own_eye
 from mirrormark.exam.oracle import Oracle
 from mirrormark.life.setup import WorldSetup, movement_of
-from mirrormark.world.eye import Eye
-from mirrormark.world.mark import Patches, Site, site_near
-from mirrormark.world.outside import joined
-from mirrormark.world.scene import Scene
-from mirrormark.world.senses import Moment, own_eye
-from mirrormark.world.worlds import EPISODE_CONTROL_STEPS
 
 DIRECTIONS = 120
 """Candidate directions on each surface (ours)."""

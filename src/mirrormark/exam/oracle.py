@@ -12,10 +12,10 @@ from typing import NamedTuple
 import mujoco
 import numpy as np
 
-from mirrormark.world.mark import Site
-from mirrormark.world.scene import Scene
-from mirrormark.world.touch import Hands, hand_to_site
-from mirrormark.world.worlds import Worlds
+from mirrormark.envs.mark import Site
+from mirrormark.envs.mirror_mark import Worlds
+from mirrormark.envs.scene import Scene
+from mirrormark.envs.touch import Hands, hand_to_site
 
 LIBRARY_POSTURES = 6000
 SHARPEN_STEPS = 120

@@ -6,11 +6,11 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import torch
 
+from mirrormark.envs.babbling import Movement, MovementConfig
+from mirrormark.envs.mirror_mark import Worlds
 from mirrormark.exam.oracle import Oracle
 from mirrormark.life.rollout import Actor
 from mirrormark.mind.mind import Mind
-from mirrormark.world.movement import Movement, MovementConfig
-from mirrormark.world.worlds import Worlds
 
 Mode = Literal["sample", "mean"]
 

@@ -9,11 +9,11 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from mirrormark.envs.mirror_mark import ACTION_REPEAT_SIM_STEPS, EPISODE_CONTROL_STEPS, Worlds
+from mirrormark.envs.scene import TIMESTEP_S
 from mirrormark.exam import tables
 from mirrormark.exam.players import MindPlayer, Player
 from mirrormark.exam.view import mark_in_view
-from mirrormark.world.scene import TIMESTEP_S
-from mirrormark.world.worlds import ACTION_REPEAT_SIM_STEPS, EPISODE_CONTROL_STEPS, Worlds
 
 CONTROL_STEP_S = TIMESTEP_S * ACTION_REPEAT_SIM_STEPS
 MIDDLE_M = 0.01

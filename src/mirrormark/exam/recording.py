@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from mirrormark.envs.camera import joined, picture
+from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS
 from mirrormark.exam.conditions import Condition
 from mirrormark.exam.protocol import Recording, Tables
 from mirrormark.life.setup import WorldSetup
-from mirrormark.world.outside import joined, picture
-from mirrormark.world.worlds import EPISODE_CONTROL_STEPS
 
 OUTSIDE_PX = 240
 """Side of the third person's picture."""

@@ -32,6 +32,8 @@ from typing import Any
 
 import pandas as pd
 
+from mirrormark.envs.mark import MarkConfig
+from mirrormark.envs.senses import ABLATION
 from mirrormark.exam import conditions, measures, runs
 from mirrormark.exam.before_after import before_after
 from mirrormark.exam.conditions import EXAM, YOKED
@@ -40,8 +42,6 @@ from mirrormark.exam.measures import Rate
 from mirrormark.exam.protocol import Tables
 from mirrormark.exam.statistics import median_time_s
 from mirrormark.exam.verdict import DEVELOPMENT, DEVELOPMENT_FROM_SEED, judge
-from mirrormark.world.mark import MarkConfig
-from mirrormark.world.senses import ABLATION
 
 SCHEMA = "mirrormark.exam/3"
 DIGITS = 6

@@ -15,6 +15,8 @@ from pathlib import Path
 import pandas as pd
 import torch
 
+from mirrormark.envs.babbling import MovementConfig
+from mirrormark.envs.senses import Device
 from mirrormark.exam import conditions, crew, tables
 from mirrormark.exam.conditions import EXAM, Condition
 from mirrormark.exam.measures import NO_MIND
@@ -24,8 +26,6 @@ from mirrormark.exam.recording import keep_three, save
 from mirrormark.exam.subjects import Subject, check
 from mirrormark.life.checkpoint import write_json
 from mirrormark.life.setup import WorldSetup, build_mind
-from mirrormark.world.movement import MovementConfig
-from mirrormark.world.senses import Device
 
 CHANCE = "chance"
 """Name of the part that holds the conditions in which no mind acts."""

@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from mirrormark.envs.senses import ABLATION
 from mirrormark.exam.conditions import title
 from mirrormark.exam.measures import Rate
-from mirrormark.world.senses import ABLATION
 
 Status = Literal["passed", "not passed", "incomplete", "ablation", "development"]
 

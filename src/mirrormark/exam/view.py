@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormark.world.worlds import Worlds
+from mirrormark.envs.mirror_mark import Worlds
 
 
 class Place(NamedTuple):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from mirrormark.envs.mirror_mark import Worlds
 from mirrormark.life.checks import check
 from mirrormark.life.held_out import IndicatorConfig, eye_device
 from mirrormark.life.learner import Learner, LearnerConfig
@@ -18,7 +19,6 @@ from mirrormark.life.setup import WorldSetup, build_mind, movement_of
 from mirrormark.mind.codec import Codec
 from mirrormark.mind.mind import MindConfig
 from mirrormark.mind.senses import SenseSpec
-from mirrormark.world.worlds import Worlds
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from mirrormark.envs import bodies
 from mirrormark.life import checkpoint
 from mirrormark.life.checkpoint import CheckpointError
 from mirrormark.life.run import from_json, to_json
@@ -14,7 +15,6 @@ from mirrormark.life.setup import WorldSetup
 from mirrormark.mind.codec import Codec, CodecConfig
 from mirrormark.mind.mind import Mind, MindConfig, build_codec
 from mirrormark.mind.senses import Senses, SenseSpec
-from mirrormark.world import bodies
 
 CODEC = "codec."
 """What the names of a codec's weights begin with."""

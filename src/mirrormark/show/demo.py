@@ -10,13 +10,13 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
+from mirrormark.envs import bodies
+from mirrormark.envs.babbling import Movement, MovementConfig
+from mirrormark.envs.mirror_mark import Worlds
 from mirrormark.exam import commands, subjects
 from mirrormark.exam.sitting import Settings
 from mirrormark.life.weights import shipped
 from mirrormark.show import report
-from mirrormark.world import bodies
-from mirrormark.world.movement import Movement, MovementConfig
-from mirrormark.world.worlds import Worlds
 
 SIDE = 384  # pixels of each of the two pictures
 SHEET_COLUMNS, SHEET_ROWS = 6, 3

@@ -3,11 +3,11 @@
 from html import escape
 from typing import Any
 
+from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS
+from mirrormark.envs.scene import TIMESTEP_S
 from mirrormark.exam.before_after import MIN_KEPT_RUNS
 from mirrormark.exam.protocol import CONTROL_STEP_S
 from mirrormark.exam.verdict import CHANCE_RUNS
-from mirrormark.world.scene import TIMESTEP_S
-from mirrormark.world.worlds import EPISODE_CONTROL_STEPS
 
 CSS = """
 :root { color-scheme: light dark; --ground: #fbfaf7; --ink: #1b1b1a; --quiet: #5f5f5a; --line: #dcdad2;

@@ -15,12 +15,12 @@ from typing import Any
 
 import tyro
 
+from mirrormark.envs import bodies
 from mirrormark.exam import conditions
 from mirrormark.presets import Preset, preset
 from mirrormark.sweep.spec import Spec, Value
 from mirrormark.sweep.work import Work, environment
 from mirrormark.training import Train
-from mirrormark.world import bodies
 
 COST = "cost"
 """The one field that is no preset's: `mirrormark train --cost`."""

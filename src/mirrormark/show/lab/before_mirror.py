@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mirrormark.envs.mark import Site
+from mirrormark.envs.mirror import MirrorConfig
+from mirrormark.envs.raycaster import eye as eyes
+from mirrormark.envs.senses import Moment, own_eye
 from mirrormark.life.setup import WorldSetup
 from mirrormark.show.lab.sticking import hit_body, site_of
-from mirrormark.world import eye as eyes
-from mirrormark.world.mark import Site
-from mirrormark.world.mirror import MirrorConfig
-from mirrormark.world.senses import Moment, own_eye
 
 
 class BeforeMirror:

@@ -5,10 +5,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormark.world.eye import Eye, camera_at
-from mirrormark.world.mirror import Pane
-from mirrormark.world.scene import Scene
-from mirrormark.world.senses import Moment
+from mirrormark.envs.mirror import Pane
+from mirrormark.envs.raycaster.eye import Eye, camera_at
+from mirrormark.envs.scene import Scene
+from mirrormark.envs.senses import Moment
 
 TEXELS = (420, 280)
 """Rows and columns of the picture on the pane."""

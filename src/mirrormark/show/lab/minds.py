@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from mirrormark.envs import bodies
 from mirrormark.exam import subjects
 from mirrormark.exam.subjects import Subject
 from mirrormark.life import weights
-from mirrormark.world import bodies
 
 SHIPPED, UNTRAINED = "shipped", "untrained"
 

@@ -11,12 +11,12 @@ import numpy as np
 import viser
 import viser.uplot
 
+from mirrormark.envs import bodies
+from mirrormark.envs.mirror import MirrorConfig, MirrorKind
 from mirrormark.show import style
 from mirrormark.show.lab.minds import UNTRAINED
 from mirrormark.show.lab.pace import Pace
 from mirrormark.show.lab.session import CONTROL_STEP_S, MOVERS, Answer, Look, Session
-from mirrormark.world import bodies
-from mirrormark.world.mirror import MirrorConfig, MirrorKind
 
 PAUSE, STEP, ANEW, OFF, RECORD = "Pause / go on", "One step", "Start anew", "Take it off", "Record"
 """The buttons."""

@@ -10,8 +10,8 @@ import numba
 import numpy as np
 import pandas as pd
 
-from mirrormark.world.outside import picture
-from mirrormark.world.scene import Scene
+from mirrormark.envs.camera import picture
+from mirrormark.envs.scene import Scene
 
 if TYPE_CHECKING:
     from mirrormark.show.lab.session import Look

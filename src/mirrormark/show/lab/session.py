@@ -9,17 +9,17 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from mirrormark.envs import bodies
+from mirrormark.envs.babbling import Movement, MovementKind
+from mirrormark.envs.mark import Site
+from mirrormark.envs.mirror import MirrorConfig
+from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS
+from mirrormark.envs.senses import Moment
 from mirrormark.life.rollout import Actor, encode
 from mirrormark.show.lab.before_mirror import BeforeMirror
 from mirrormark.show.lab.minds import Minds
 from mirrormark.show.lab.record import Recorder, Row
 from mirrormark.show.lab.sticking import Refused, spoken
-from mirrormark.world import bodies
-from mirrormark.world.mark import Site
-from mirrormark.world.mirror import MirrorConfig
-from mirrormark.world.movement import Movement, MovementKind
-from mirrormark.world.senses import Moment
-from mirrormark.world.worlds import EPISODE_CONTROL_STEPS
 
 CONTROL_STEP_S = 0.05
 POLICY = "its policy"

@@ -8,8 +8,8 @@ import numpy as np
 import trimesh
 from numpy.typing import NDArray
 
-from mirrormark.world.eye import Geoms, geoms_of
-from mirrormark.world.eye_rays import BOX, CAPSULE, CYLINDER, SPHERE
+from mirrormark.envs.raycaster.eye import Geoms, geoms_of
+from mirrormark.envs.raycaster.geometry import BOX, CAPSULE, CYLINDER, SPHERE
 
 Floats = NDArray[np.float64]
 

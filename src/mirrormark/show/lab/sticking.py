@@ -6,9 +6,9 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormark.world.mark import HALF_THICKNESS_M, MarkConfig, Site, site_near
-from mirrormark.world.mirror import Pane
-from mirrormark.world.scene import Scene
+from mirrormark.envs.mark import HALF_THICKNESS_M, MarkConfig, Site, site_near
+from mirrormark.envs.mirror import Pane
+from mirrormark.envs.scene import Scene
 
 Floats = NDArray[np.float64]
 

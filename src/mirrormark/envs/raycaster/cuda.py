@@ -1,0 +1,203 @@
+"""The eye on a GPU: a thread for each primitive, then a thread for each pixel.
+
+numba-cuda compiles the scalar functions of `geometry` and `placement`, as numba does for the CPU. It fuses
+float32 arithmetic differently, so edge pixels may differ from the CPU's; the noise is the same.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from numba import cuda as numba_cuda
+from numpy.typing import NDArray
+
+from .cpu import SOURCES
+from .geometry import (
+    BOX,
+    CYLINDER,
+    FAR,
+    FORWARD,
+    LENGTH,
+    MARK,
+    MIRRORED,
+    NOTHING,
+    PLATE,
+    RECORD,
+    RIGHT,
+    UP,
+    hit,
+    mix,
+    on_pane,
+    paint,
+    scalar,
+    shade,
+)
+from .placement import PRESENT, Now, Static, camera_of, place
+
+vars(np).setdefault(
+    "row_stack", np.vstack
+)  # gone from NumPy 2.5, but numba-cuda 0.30 does not start without it
+
+cuda: Any = numba_cuda  # its type stubs describe kernels as plain functions
+
+BLOCK = (8, 16)
+"""Pixels of a thread block, across and down; a warp covers a patch of 8 x 4."""
+PLACE_BLOCK = 64
+ALIGNMENT = 256
+"""Bytes; all that changes between calls travels in one buffer, because each copy costs 0.1 ms."""
+
+
+@scalar
+def nearest(kinds, records, bounds, x, y, u, v, near):
+    """Depth and row of the first primitive that a pixel's ray enters beyond `near`; row -1: none."""
+    depth, seen = FAR, -1
+    for g in range(kinds.shape[0]):
+        if x < bounds[g, 0] or x >= bounds[g, 1] or y < bounds[g, 2] or y >= bounds[g, 3]:
+            continue
+        r = records[g]
+        dx = (r[FORWARD] + v * r[UP]) + u * r[RIGHT]
+        dy = (r[FORWARD + 1] + v * r[UP + 1]) + u * r[RIGHT + 1]
+        dz = (r[FORWARD + 2] + v * r[UP + 2]) + u * r[RIGHT + 2]
+        t = hit(kinds[g], r[0], r[1], r[2], dx, dy, dz, near, r[LENGTH])
+        if t < depth:
+            depth, seen = t, g
+    return depth, seen
+
+
+def _compiled():
+    sources = SOURCES
+
+    @cuda.jit(cache=True)
+    def place_kernel(static, now, records, bounds):
+        """One thread for each world, view and primitive."""
+        primitives = records.shape[2] + 0 * sources
+        i = cuda.grid(1)
+        if i >= records.shape[0] * 2 * primitives:
+            return
+        w, view, g = i // (2 * primitives), (i // primitives) % 2, i % primitives
+        camera = camera_of(static, now, w, view)
+        place(static, now, w, view, g, camera, records[w, view, g], bounds[w, view, g])
+
+    @cuda.jit(cache=True)
+    def look_kernel(
+        kinds,
+        records,
+        bounds,
+        columns,
+        rows,
+        edge,
+        ambient,
+        diffuse,
+        sky,
+        pane_kind,
+        keys,
+        amplitude,
+        biased,
+        image,
+        labels,
+        draw,
+    ):
+        """One thread for each pixel; writes `image` if draw, else `labels`."""
+        x, y, w = cuda.grid(3)
+        if x >= columns.shape[0] or y >= rows.shape[0] or w >= records.shape[0]:
+            return
+        u, v, view, geoms = columns[x], rows[y], 0, kinds.shape[0] - 2 + 0 * sources
+        t, g = nearest(kinds, records[w, 0], bounds[w, 0], x, y, u, v, np.float32(edge[2]))
+        if g == geoms + 1 and pane_kind[w] == PRESENT and on_pane(records[w, 0, g], u, v, t):
+            view = 1
+            t, g = nearest(kinds, records[w, 1], bounds[w, 1], x, y, u, v, t)
+        if draw:
+            rgb = (sky[0], sky[1], sky[2])
+            if g >= 0:
+                rgb = shade(kinds[g], records[w, view, g], u, v, t, ambient, diffuse)
+            spot = y * columns.shape[0] + x
+            paint(image[w, y, x], rgb[0], rgb[1], rgb[2], mix(keys[w]), spot, amplitude, biased)
+        else:
+            label = NOTHING if g < 0 else (g if g < geoms else (MARK if g == geoms else PLATE))
+            labels[w, y, x] = label + view * MIRRORED
+
+    return place_kernel, look_kernel
+
+
+place_kernel, look_kernel = _compiled()
+
+
+def _part(buffer: Any, start: int, field: NDArray[Any]) -> Any:
+    """The bytes of a buffer that hold a field, as an array like it."""
+    return buffer[start : start + field.nbytes].view(field.dtype).reshape(field.shape)
+
+
+class CudaEye:
+    """Device buffers for as many worlds as the last call had, and the two kernels."""
+
+    def __init__(self, static: Static) -> None:
+        if not cuda.is_available():
+            raise ValueError(
+                "device is cuda, but numba finds no CUDA GPU: use device cpu, or install numba-cuda."
+            )
+        kinds = np.append(static.kind, (CYLINDER, BOX)).astype(np.int32)
+        self._static = Static(*(cuda.to_device(field) for field in static))
+        self._kinds: Any = cuda.to_device(kinds)
+        self._worlds = 0
+        self._turn = 0
+
+    def see(self, now: Now, amplitude: int, biased: bool) -> Any:
+        """Two images take turns, so that one may be read while the next is drawn."""
+        self._upload(now)
+        self._turn = 1 - self._turn
+        self._look(self._images[self._turn], self._no_labels, amplitude, biased, True)
+        return self._images[self._turn]
+
+    def look(self, now: Now) -> NDArray[np.int16]:
+        self._upload(now)
+        s = self._static
+        labels = cuda.device_array((len(now.xpos), s.rows.shape[0], s.columns.shape[0]), np.int16)
+        self._look(self._images[0], labels, 0, False, False)
+        return labels.copy_to_host()
+
+    def _allocate(self, now: Now) -> None:
+        self._worlds = n = len(now.xpos)
+        primitives = len(self._kinds)
+        size = (n, self._static.rows.shape[0], self._static.columns.shape[0], 3)
+        starts = list(accumulate((-(-field.nbytes // ALIGNMENT) * ALIGNMENT for field in now), initial=0))
+        self._here, self._there = np.zeros(starts[-1], np.uint8), cuda.device_array(starts[-1], np.uint8)
+        self._staged = [_part(self._here, start, field) for start, field in zip(starts, now)]
+        self._now = Now(*(_part(self._there, start, field) for start, field in zip(starts, now)))
+        self._records = cuda.device_array((n, 2, primitives, RECORD), np.float32)
+        self._bounds = cuda.device_array((n, 2, primitives, 4), np.int32)
+        self._images = [cuda.device_array(size, np.uint8) for _ in range(2)]
+        self._no_labels = cuda.device_array((1, 1, 1), np.int16)
+
+    def _upload(self, now: Now) -> None:
+        if self._worlds != len(now.xpos):
+            self._allocate(now)
+        for staged, field in zip(self._staged, now):
+            staged[:] = field
+        self._there.copy_to_device(self._here)
+
+    def _look(self, image: Any, labels: Any, amplitude: int, biased: bool, draw: bool) -> None:
+        s, now = self._static, self._now
+        n, primitives = len(now.xpos), len(self._kinds)
+        blocks = -(-n * 2 * primitives // PLACE_BLOCK)
+        place_kernel[blocks, PLACE_BLOCK](s, now, self._records, self._bounds)
+        grid = (-(-s.columns.shape[0] // BLOCK[0]), -(-s.rows.shape[0] // BLOCK[1]), n)
+        look_kernel[grid, (*BLOCK, 1)](
+            self._kinds,
+            self._records,
+            self._bounds,
+            s.columns,
+            s.rows,
+            s.edge,
+            s.ambient,
+            s.diffuse,
+            s.sky_rgb,
+            now.pane_kind,
+            now.noise_key,
+            amplitude,
+            int(biased),
+            image,
+            labels,
+            draw,
+        )
