@@ -27,7 +27,7 @@ import tyro
 from torch import Tensor, nn
 
 from mirrormark.life.setup import WorldSetup, movement_of
-from mirrormark.mind.policy import TanhNormal
+from mirrormark.agent.actor_critic import TanhNormal
 from mirrormark.envs.senses import SYMBOLIC_SENSES
 from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS as STEPS
 from mirrormark.envs.mirror_mark import Worlds

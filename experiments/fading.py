@@ -23,8 +23,8 @@ from mirrormark.life.held_out import HeldOut, IndicatorConfig, Pairs, efe, hold_
 from mirrormark.life.indicators import efe_gap_nats
 from mirrormark.life.rollout import encode
 from mirrormark.life.weights import load_weights
-from mirrormark.mind.dream import replay_dream
-from mirrormark.mind.mind import Mind
+from mirrormark.agent.dream import replay_dream
+from mirrormark.agent.agent import Mind
 
 STEPS = 30
 PRESENTS = (30, 45, 60)

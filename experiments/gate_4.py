@@ -49,10 +49,10 @@ from mirrormark.life.rollout import Recipe, Sight, gather
 from mirrormark.life.schedule import Lap
 from mirrormark.life.setup import WorldSetup, movement_of
 from mirrormark.life.weights import Loaded, load_weights
-from mirrormark.mind.dream import recall
-from mirrormark.mind.latent import draw
-from mirrormark.mind.mind import Mind
-from mirrormark.mind.outlook import OutlookConfig
+from mirrormark.agent.dream import recall
+from mirrormark.agent.tokens import draw
+from mirrormark.agent.agent import Mind
+from mirrormark.agent.expected_g import OutlookConfig
 
 LAP = 512
 """Episodes gathered at once."""

@@ -22,8 +22,8 @@ from mirrormark.exam.oracle import Oracle
 from mirrormark.life.rollout import Actor, Sight, encode, gather, recipe
 from mirrormark.life.setup import build_mind, movement_of
 from mirrormark.life.weights import Loaded, load_weights
-from mirrormark.mind.mind import Mind
-from mirrormark.mind.objective import self_prior_objective
+from mirrormark.agent.agent import Mind
+from mirrormark.agent.objective import self_prior_objective
 from mirrormark.presets import PRESETS
 from mirrormark.envs.babbling import MovementConfig
 from mirrormark.envs.senses import SYMBOLIC_SENSES

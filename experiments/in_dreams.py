@@ -32,9 +32,9 @@ from mirrormark.life.held_out import HELD_OUT_SEED
 from mirrormark.life.rollout import Actor, encode
 from mirrormark.life.setup import WorldSetup, movement_of
 from mirrormark.life.weights import find, load_weights, read, rebuild
-from mirrormark.mind.mind import Mind
-from mirrormark.mind.objective import behaviour_objective
-from mirrormark.mind.quantise import bin_centre
+from mirrormark.agent.agent import Mind
+from mirrormark.agent.objective import behaviour_objective
+from mirrormark.agent.fsq import bin_centre
 from mirrormark.envs import kinematics
 from mirrormark.envs.mark import Patches
 from mirrormark.envs.babbling import Movement

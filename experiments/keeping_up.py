@@ -19,8 +19,8 @@ from mirrormark.life.held_out import efe
 from mirrormark.life.objectives import token_objective
 from mirrormark.life.rollout import Actor
 from mirrormark.life.weights import Loaded, load_weights
-from mirrormark.mind.dream import replay_dream
-from mirrormark.mind.mind import Mind
+from mirrormark.agent.dream import replay_dream
+from mirrormark.agent.agent import Mind
 from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS
 
 SEEN_NATS = 5.0

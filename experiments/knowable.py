@@ -31,7 +31,7 @@ from mirrormark.life.held_out import HELD_OUT_SEED, efe
 from mirrormark.life.rollout import encode
 from mirrormark.life.setup import movement_of
 from mirrormark.life.weights import Loaded, load_weights
-from mirrormark.mind.dream import replay_dream
+from mirrormark.agent.dream import replay_dream
 from mirrormark.envs.mark import Site, draw_site
 from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS, Worlds
 

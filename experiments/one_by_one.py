@@ -26,9 +26,9 @@ from mirrormark.life.indicators import efe_gap_nats
 from mirrormark.life.rollout import Recipe, Sight, gather
 from mirrormark.life.setup import WorldSetup, movement_of
 from mirrormark.life.weights import load_weights
-from mirrormark.mind.dynamics import Dynamics
-from mirrormark.mind.latent import FLOOR, draw, pick
-from mirrormark.mind.mind import Mind
+from mirrormark.agent.world_model import Dynamics
+from mirrormark.agent.tokens import FLOOR, draw, pick
+from mirrormark.agent.agent import Mind
 
 LAP = 256
 """Episodes gathered at once."""

@@ -18,7 +18,7 @@ from mirrormark.life.held_out import efe
 from mirrormark.life.rollout import Actor, encode
 from mirrormark.life.setup import movement_of
 from mirrormark.life.weights import load_weights
-from mirrormark.mind.mind import Mind
+from mirrormark.agent.agent import Mind
 from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS
 
 

@@ -5,6 +5,8 @@ reason.
 
 from dataclasses import dataclass, field, replace
 
+from mirrormark.agent.agent import MindConfig
+from mirrormark.agent.configs import MINDS
 from mirrormark.envs.babbling import MovementConfig
 from mirrormark.envs.senses import SYMBOLIC_SENSES
 from mirrormark.life.descent import DescentConfig
@@ -14,8 +16,6 @@ from mirrormark.life.live import LifeConfig
 from mirrormark.life.memory import MemoryConfig
 from mirrormark.life.schedule import ScheduleConfig
 from mirrormark.life.setup import WorldSetup
-from mirrormark.mind.configs import MINDS
-from mirrormark.mind.mind import MindConfig
 
 
 @dataclass(frozen=True)

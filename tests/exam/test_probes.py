@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from mirrormark.agent.tokenizer import CodecConfig
 from mirrormark.exam import crossing, probes, subjects
 from mirrormark.life.setup import build_mind
-from mirrormark.mind.codec import CodecConfig
 
 
 @pytest.fixture(scope="module")

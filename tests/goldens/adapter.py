@@ -14,6 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mirrormark.agent import objective
+from mirrormark.agent.agent import Mind
+from mirrormark.agent.dream import dream
+from mirrormark.agent.objective import Lived, lived_of
+from mirrormark.agent.senses import SenseSpec
+from mirrormark.agent.tokenizer import CodecConfig
 from mirrormark.envs.babbling import Movement, MovementConfig
 from mirrormark.envs.mirror import MirrorConfig
 from mirrormark.envs.mirror_mark import Worlds
@@ -26,12 +32,6 @@ from mirrormark.life.memory import Episodes, Memory, MemoryConfig
 from mirrormark.life.rollout import FRAMES_PER_EPISODE, encode
 from mirrormark.life.schedule import Lap
 from mirrormark.life.weights import load_codec, shipped
-from mirrormark.mind import objective
-from mirrormark.mind.codec import CodecConfig
-from mirrormark.mind.dream import dream
-from mirrormark.mind.mind import Mind
-from mirrormark.mind.objective import Lived, lived_of
-from mirrormark.mind.senses import SenseSpec
 from mirrormark.presets import IDEAL, PAPER, SMOKE, SWIFT, Preset
 
 # Names: in goldens.json, and in the package today ----------------------------------------------------------

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from mirrormark.agent.actor_critic import ValueConfig
+from mirrormark.agent.agent import ImaginationConfig
+from mirrormark.agent.world_model import DynamicsConfig
 from mirrormark.life.checks import check
 from mirrormark.life.learner import LearnerConfig
 from mirrormark.life.live import LifeConfig
 from mirrormark.life.schedule import ScheduleConfig
-from mirrormark.mind.dynamics import DynamicsConfig
-from mirrormark.mind.mind import ImaginationConfig
-from mirrormark.mind.policy import ValueConfig
 from mirrormark.presets import PAPER, PRESETS, SWIFT
 
 

@@ -11,13 +11,13 @@ from rich.console import Console
 from tiny_commands import TINY
 from tiny_lives import born, joint, symbolic
 
+from mirrormark.agent import bench as codecs
 from mirrormark.life.bench import bench_codec, bench_learn
 from mirrormark.life.commands import _threads, runs
 from mirrormark.life.held_out import IndicatorConfig, hold_out
 from mirrormark.life.pictures import picture
 from mirrormark.life.records import Records
 from mirrormark.life.run import Run, read_lines
-from mirrormark.mind import bench as codecs
 from mirrormark.training import train
 
 

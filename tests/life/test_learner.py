@@ -7,13 +7,13 @@ import pytest
 import torch
 from tiny_lives import born, joint, symbolic, weights
 
+from mirrormark.agent.numerics import ZClip
+from mirrormark.agent.objective import behaviour_objective
 from mirrormark.life.descent import ADAM, CLIP_WARMUP_STEPS, Descent, DescentConfig
 from mirrormark.life.learner import LearnerConfig
 from mirrormark.life.live import live
 from mirrormark.life.nan import NotFinite
 from mirrormark.life.schedule import Lap
-from mirrormark.mind.numerics import ZClip
-from mirrormark.mind.objective import behaviour_objective
 
 ALL = ("world", "self_prior", "policy")
 

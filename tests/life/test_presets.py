@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from mirrormark.agent.objective import LAMBDA
 from mirrormark.life import live
 from mirrormark.life.descent import EPS, RULES, Descent, DescentConfig
 from mirrormark.life.run import from_json, to_json
-from mirrormark.mind.objective import LAMBDA
 from mirrormark.presets import PRESETS, Preset, preset
 
 DOC = (Path(__file__).parents[2] / "docs" / "paper.md").read_text()

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import torch
 
+from mirrormark.agent.tokenizer import CodecConfig
 from mirrormark.life.live import Life
 from mirrormark.life.schedule import ScheduleConfig
 from mirrormark.life.setup import WorldSetup
-from mirrormark.mind.codec import CodecConfig
 from mirrormark.presets import IDEAL, PAPER, SMOKE, Preset
 
 SCHEDULE = ScheduleConfig(

@@ -20,11 +20,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mirrormark.agent.agent import Mind
+from mirrormark.agent.tokenizer_grid import SensesCodec
 from mirrormark.exam.conditions import EXAM, get
 from mirrormark.life.rollout import encode, to_tensors
 from mirrormark.life.setup import WorldSetup, movement_of
-from mirrormark.mind.codec_senses import SensesCodec
-from mirrormark.mind.mind import Mind
 
 RUNS = 12
 """Pictures whose posture is chosen."""

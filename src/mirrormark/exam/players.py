@@ -6,11 +6,11 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import torch
 
+from mirrormark.agent.agent import Mind
 from mirrormark.envs.babbling import Movement, MovementConfig
 from mirrormark.envs.mirror_mark import Worlds
 from mirrormark.exam.oracle import Oracle
 from mirrormark.life.rollout import Actor
-from mirrormark.mind.mind import Mind
 
 Mode = Literal["sample", "mean"]
 

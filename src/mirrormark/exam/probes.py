@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mirrormark.agent.agent import Mind
+from mirrormark.agent.dream import replay_dream
 from mirrormark.exam.conditions import EXAM, get
 from mirrormark.exam.crossing import SETTLE_CONTROL_STEPS, crossing
 from mirrormark.exam.protocol import CONTROL_STEP_S
 from mirrormark.exam.recording import SENSE, senses_of
 from mirrormark.life.rollout import encode, to_tensors
 from mirrormark.life.setup import WorldSetup, movement_of
-from mirrormark.mind.dream import replay_dream
-from mirrormark.mind.mind import Mind
 
 FRAMES = 48
 """Paired frames behind the numbers: those of them in which the mark is seen."""

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import torch
 
+from mirrormark.agent.agent import Mind
 from mirrormark.envs import bodies
 from mirrormark.life.checkpoint import CheckpointError
 from mirrormark.life.setup import WorldSetup, build_mind
 from mirrormark.life.weights import LEFT_OUT, find, load_weights, shipped
-from mirrormark.mind.mind import Mind
 from mirrormark.presets import preset as get_preset
 
 UNTRAINED = "untrained"

@@ -7,6 +7,10 @@ from typing import Any, Literal
 
 import torch
 
+from mirrormark.agent import bench as codecs
+from mirrormark.agent.agent import Mind
+from mirrormark.agent.configs import MINDS
+from mirrormark.agent.senses import SenseSpec
 from mirrormark.life.commands import Device, choose_device
 from mirrormark.life.held_out import IndicatorConfig, hold_out
 from mirrormark.life.learner import Learner, LearnerConfig
@@ -14,10 +18,6 @@ from mirrormark.life.memory import GROUPS, Episodes, Memory, MemoryConfig
 from mirrormark.life.rollout import FRAMES_PER_EPISODE, gather, recipe
 from mirrormark.life.schedule import Lap
 from mirrormark.life.setup import WorldSetup, movement_of, senses_of
-from mirrormark.mind import bench as codecs
-from mirrormark.mind.configs import MINDS
-from mirrormark.mind.mind import Mind
-from mirrormark.mind.senses import SenseSpec
 
 REFERENCE = {
     "whole": 222.0,

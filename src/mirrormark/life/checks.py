@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mirrormark.agent.agent import MindConfig
 from mirrormark.life.dreamed import DREAM_CONTROL_STEPS
 from mirrormark.life.rollout import FRAMES_PER_EPISODE
-from mirrormark.mind.mind import MindConfig
 
 if TYPE_CHECKING:
     from mirrormark.life.live import LifeConfig

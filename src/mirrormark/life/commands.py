@@ -15,6 +15,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from mirrormark.agent.agent import MindConfig
+from mirrormark.agent.tokenizer import Codec
 from mirrormark.life import checkpoint
 from mirrormark.life.live import Hook, Life, LifeConfig, UnstableWorlds, live
 from mirrormark.life.nan import NotFinite
@@ -23,8 +25,6 @@ from mirrormark.life.run import Run, RunError, list_runs, to_json
 from mirrormark.life.schedule import Lap
 from mirrormark.life.setup import WorldSetup
 from mirrormark.life.weights import load_codec, shipped
-from mirrormark.mind.codec import Codec
-from mirrormark.mind.mind import MindConfig
 
 Device = Literal["auto", "cpu", "cuda"]
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from mirrormark.mind.numerics import ZClip
+from mirrormark.agent.numerics import ZClip
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mirrormark.agent.agent import Mind
+from mirrormark.agent.dream import replay_dream
+from mirrormark.agent.tokens import pick
 from mirrormark.life.held_out import HeldOut, efe
-from mirrormark.mind.dream import replay_dream
-from mirrormark.mind.latent import pick
-from mirrormark.mind.mind import Mind
 
 _BEFORE_REMOVAL_CONTROL_STEPS = 10
 DREAM_CONTROL_STEPS = 20

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mirrormark.agent.agent import Mind
 from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS, Worlds
 from mirrormark.envs.senses import Device
 from mirrormark.life.memory import Episodes
 from mirrormark.life.rollout import Recipe, encode, gather, to_tensors
 from mirrormark.life.setup import WorldSetup, movement_of
-from mirrormark.mind.mind import Mind
 
 HELD_OUT_SEED = 2**62
 """First seed of the held-out episodes; lives draw theirs below it."""

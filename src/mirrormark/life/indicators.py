@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mirrormark.agent.agent import Mind
 from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS, Worlds
 from mirrormark.life.dreamed import dream_optimism_nats, dreamed_removal, foresight_nats
 from mirrormark.life.held_out import HELD_OUT_SEED, HeldOut, Pairs, efe, latents
 from mirrormark.life.rollout import Actor, encode
-from mirrormark.mind.mind import Mind
 
 _EXAM_SEED = HELD_OUT_SEED + 2**40
 _WINDOW_CONTROL_STEPS = 20

@@ -10,11 +10,11 @@ from typing import Literal
 
 import torch
 
+from mirrormark.agent.agent import Mind
 from mirrormark.life.descent import DescentConfig
 from mirrormark.life.memory import Memory
 from mirrormark.life.schedule import Lap
 from mirrormark.life.step import TrainStep
-from mirrormark.mind.mind import Mind
 
 _DESCENTS = {
     "codec": ("codec",),

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import torch
 
+from mirrormark.agent.agent import MindConfig
+from mirrormark.agent.senses import SenseSpec
+from mirrormark.agent.tokenizer import Codec
 from mirrormark.envs.mirror_mark import Worlds
 from mirrormark.life.checks import check
 from mirrormark.life.held_out import IndicatorConfig, eye_device
@@ -16,9 +19,6 @@ from mirrormark.life.nan import NotFinite, dump
 from mirrormark.life.rollout import FRAMES_PER_EPISODE, Actor, Sight, encode, gather, recipe
 from mirrormark.life.schedule import Lap, Schedule, ScheduleConfig
 from mirrormark.life.setup import WorldSetup, build_mind, movement_of
-from mirrormark.mind.codec import Codec
-from mirrormark.mind.mind import MindConfig
-from mirrormark.mind.senses import SenseSpec
 
 
 @dataclass(frozen=True)

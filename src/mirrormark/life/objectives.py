@@ -6,12 +6,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from mirrormark.mind import losses, objective
-from mirrormark.mind.codec import Code
-from mirrormark.mind.dream import Dream
-from mirrormark.mind.mind import Mind
-from mirrormark.mind.objective import Objective
-from mirrormark.mind.senses import Observation
+from mirrormark.agent import losses, objective
+from mirrormark.agent.agent import Mind
+from mirrormark.agent.dream import Dream
+from mirrormark.agent.objective import Objective
+from mirrormark.agent.senses import Observation
+from mirrormark.agent.tokenizer import Code
 
 
 def code_of(mind: Mind, observation: Observation) -> Code:

@@ -6,10 +6,10 @@ import imageio.v3 as imageio
 import numpy as np
 import torch
 
+from mirrormark.agent.agent import Mind
+from mirrormark.agent.dream import replay_dream
 from mirrormark.life.held_out import HeldOut
 from mirrormark.life.rollout import encode
-from mirrormark.mind.dream import replay_dream
-from mirrormark.mind.mind import Mind
 
 _COLUMNS = 8
 _EVERY_CONTROL_STEPS = 2

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from torch.utils.tensorboard import SummaryWriter
 
+from mirrormark.agent.agent import MindConfig
 from mirrormark.life import checkpoint
 from mirrormark.life.held_out import HeldOut, hold_out
 from mirrormark.life.indicators import indicators
@@ -19,7 +20,6 @@ from mirrormark.life.pictures import picture, save_picture
 from mirrormark.life.run import Run
 from mirrormark.life.schedule import Lap
 from mirrormark.life.weights import describe, save_snapshot
-from mirrormark.mind.mind import MindConfig
 
 SHOWN = (
     "mark_recovery",

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mirrormark.agent.agent import Mind
 from mirrormark.envs.babbling import Movement
 from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS, Worlds
 from mirrormark.life.memory import Episodes
 from mirrormark.life.replay import Replayed
-from mirrormark.mind.mind import Mind
 
 FRAMES_PER_EPISODE = EPISODE_CONTROL_STEPS + 1
 """The reset's frame and one after each control step."""

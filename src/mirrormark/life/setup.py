@@ -6,13 +6,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from gymnasium import spaces
 
+from mirrormark.agent.agent import Mind, MindConfig
+from mirrormark.agent.senses import SenseSpec
 from mirrormark.envs.babbling import Movement, MovementConfig
 from mirrormark.envs.mark import MarkConfig
 from mirrormark.envs.mirror import MirrorConfig
 from mirrormark.envs.mirror_mark import Worlds
 from mirrormark.envs.senses import ABLATION, DEFAULT_SENSES, Device, Vision
-from mirrormark.mind.mind import Mind, MindConfig
-from mirrormark.mind.senses import SenseSpec
 
 
 @dataclass(frozen=True)

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from mirrormark.agent.agent import Mind
+from mirrormark.agent.dream import Dream, Dreamer
+from mirrormark.agent.numerics import tensor_cores
+from mirrormark.agent.objective import Foretold, Lived, Objective
+from mirrormark.agent.tokenizer import Code
 from mirrormark.life.beside import Beside
 from mirrormark.life.descent import RULES, Descent
 from mirrormark.life.memory import Draw, Memory
 from mirrormark.life.objectives import Computations
-from mirrormark.mind.codec import Code
-from mirrormark.mind.dream import Dream, Dreamer
-from mirrormark.mind.mind import Mind
-from mirrormark.mind.numerics import tensor_cores
-from mirrormark.mind.objective import Foretold, Lived, Objective
 
 if TYPE_CHECKING:
     from mirrormark.life.learner import LearnerConfig

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from mirrormark.agent.agent import Mind, MindConfig, build_codec
+from mirrormark.agent.senses import Senses, SenseSpec
+from mirrormark.agent.tokenizer import Codec, CodecConfig
 from mirrormark.envs import bodies
 from mirrormark.life import checkpoint
 from mirrormark.life.checkpoint import CheckpointError
 from mirrormark.life.run import from_json, to_json
 from mirrormark.life.setup import WorldSetup
-from mirrormark.mind.codec import Codec, CodecConfig
-from mirrormark.mind.mind import Mind, MindConfig, build_codec
-from mirrormark.mind.senses import Senses, SenseSpec
 
 CODEC = "codec."
 """What the names of a codec's weights begin with."""

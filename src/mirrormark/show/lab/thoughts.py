@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mirrormark.agent.agent import Mind
+from mirrormark.agent.completion import complete_senses
 from mirrormark.life.rollout import encode, to_tensors
-from mirrormark.mind.completion import complete_senses
-from mirrormark.mind.mind import Mind
 from mirrormark.show.lab.session import Session
 
 Picture = NDArray[np.uint8]
