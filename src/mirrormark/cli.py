@@ -14,7 +14,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "mirrormark.show.demo:demo",
         "the shipped infant sits a short exam before its mirror: no GPU, no OpenGL",
     ),
-    "train": ("mirrormark.training:train", "let a mind grow up: train or resume a run"),
+    "train": ("mirrormark.train_command:train", "let a mind grow up: train or resume a run"),
     "sweep": (
         "mirrormark.sweep.commands:sweep",
         "train and examine many seeds, bodies and settings, with one report",

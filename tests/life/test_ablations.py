@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mirrormark import training
+from mirrormark import train_command
 from mirrormark.life import live
 from mirrormark.life.run import read_lines
 from mirrormark.life.setup import build_mind
@@ -27,9 +27,9 @@ def test_every_life_can_be_lived_and_all_but_one_differ_from_swift(
     line: str, monkeypatch: pytest.MonkeyPatch
 ):
     asked = []
-    monkeypatch.setattr(training.commands, "train", lambda *given: asked.append(given))
+    monkeypatch.setattr(train_command.commands, "train", lambda *given: asked.append(given))
     name, *words = line.split()
-    training.train(words)
+    train_command.train(words)
     ((_, world, mind, config, *_),) = asked
     live.check(mind, config)
     build_mind(mind, world.worlds(1))

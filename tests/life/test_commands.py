@@ -18,7 +18,7 @@ from mirrormark.life.held_out import IndicatorConfig, hold_out
 from mirrormark.life.pictures import picture
 from mirrormark.life.records import Records
 from mirrormark.life.run import Run, read_lines
-from mirrormark.training import train
+from mirrormark.train_command import train
 
 
 def test_runs_prints_every_run_with_its_state(tmp_path, capsys):

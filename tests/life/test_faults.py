@@ -16,7 +16,7 @@ from mirrormark.life import checkpoint
 from mirrormark.life.records import Records
 from mirrormark.life.run import list_runs, read_lines
 from mirrormark.life.weights import load_weights
-from mirrormark.training import train
+from mirrormark.train_command import train
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from mirrormark.life import checkpoint
 from mirrormark.life.checkpoint import CheckpointError
 from mirrormark.life.run import list_runs, read_lines
 from mirrormark.life.weights import load_weights
-from mirrormark.training import train
+from mirrormark.train_command import train
 
 GATES = ("mark_recovery", "efe_gap_nats", "efe_gap_per_posture_range", "removal_rate", "distance_m")
 

@@ -9,7 +9,7 @@ import torch
 
 from mirrormark.life import checkpoint
 from mirrormark.life.records import Records
-from mirrormark.training import train
+from mirrormark.train_command import train
 
 COMMAND = [str(Path(sys.executable).with_name("mirrormark")), "train"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "NUMBA_NUM_THREADS": "2"}

@@ -20,7 +20,7 @@ from mirrormark.exam import conditions
 from mirrormark.presets import Preset, preset
 from mirrormark.sweep.spec import Spec, Value
 from mirrormark.sweep.work import Work, environment
-from mirrormark.training import Train
+from mirrormark.train_command import Train
 
 COST = "cost"
 """The one field that is no preset's: `mirrormark train --cost`."""
