@@ -26,7 +26,7 @@ import torch
 import tyro
 from torch import Tensor, nn
 
-from mirrormark.life.setup import WorldSetup, movement_of
+from mirrormark.training.env_config import WorldSetup, movement_of
 from mirrormark.agent.actor_critic import TanhNormal
 from mirrormark.envs.senses import SYMBOLIC_SENSES
 from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS as STEPS

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import tyro
 
-from mirrormark.life.run import read_lines
+from mirrormark.training.run_folder import read_lines
 
 _TOLD = {
     "removal_rate": "removal",

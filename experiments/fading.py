@@ -19,10 +19,10 @@ import torch
 import tyro
 from torch import Tensor
 
-from mirrormark.life.held_out import HeldOut, IndicatorConfig, Pairs, efe, hold_out, latents
-from mirrormark.life.indicators import efe_gap_nats
-from mirrormark.life.rollout import encode
-from mirrormark.life.weights import load_weights
+from mirrormark.training.held_out import HeldOut, IndicatorConfig, Pairs, efe, hold_out, latents
+from mirrormark.training.evaluation import efe_gap_nats
+from mirrormark.training.rollout import encode
+from mirrormark.training.weights import load_weights
 from mirrormark.agent.dream import replay_dream
 from mirrormark.agent.agent import Mind
 

@@ -32,23 +32,23 @@ import tyro
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from mirrormark.life.checkpoint import replace_bytes
-from mirrormark.life.descent import DescentConfig
-from mirrormark.life.dreamed import (
+from mirrormark.training.checkpoint import replace_bytes
+from mirrormark.training.optim import DescentConfig
+from mirrormark.training.evaluation_dreams import (
     DREAM_CONTROL_STEPS,
     dreamed_removal,
     find_removals,
     foresight_nats,
     stretches,
 )
-from mirrormark.life.held_out import HeldOut, IndicatorConfig, efe, eye_device, hold_out, latents
-from mirrormark.life.indicators import efe_gap_nats
-from mirrormark.life.learner import Learner, LearnerConfig
-from mirrormark.life.memory import Episodes, Memory, MemoryConfig
-from mirrormark.life.rollout import Recipe, Sight, gather
-from mirrormark.life.schedule import Lap
-from mirrormark.life.setup import WorldSetup, movement_of
-from mirrormark.life.weights import Loaded, load_weights
+from mirrormark.training.held_out import HeldOut, IndicatorConfig, efe, eye_device, hold_out, latents
+from mirrormark.training.evaluation import efe_gap_nats
+from mirrormark.training.learner import Learner, LearnerConfig
+from mirrormark.training.replay_buffer import Episodes, Memory, MemoryConfig
+from mirrormark.training.rollout import Recipe, Sight, gather
+from mirrormark.training.schedule import Lap
+from mirrormark.training.env_config import WorldSetup, movement_of
+from mirrormark.training.weights import Loaded, load_weights
 from mirrormark.agent.dream import recall
 from mirrormark.agent.tokens import draw
 from mirrormark.agent.agent import Mind

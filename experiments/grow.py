@@ -14,11 +14,11 @@ from dataclasses import fields, replace
 
 import torch
 
-from mirrormark.life.commands import shared_codec
-from mirrormark.life.held_out import hold_out
-from mirrormark.life.indicators import behave, indicators
-from mirrormark.life.live import Life
-from mirrormark.life.rollout import encode
+from mirrormark.training.commands import shared_codec
+from mirrormark.training.held_out import hold_out
+from mirrormark.training.evaluation import behave, indicators
+from mirrormark.training.trainer import Life
+from mirrormark.training.rollout import encode
 from mirrormark.presets import PRESETS, Preset
 
 

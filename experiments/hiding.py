@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from mirrormark.exam.oracle import Oracle
-from mirrormark.life.rollout import Actor, Sight, encode, gather, recipe
-from mirrormark.life.setup import build_mind, movement_of
-from mirrormark.life.weights import Loaded, load_weights
+from mirrormark.training.rollout import Actor, Sight, encode, gather, recipe
+from mirrormark.training.env_config import build_mind, movement_of
+from mirrormark.training.weights import Loaded, load_weights
 from mirrormark.agent.agent import Mind
 from mirrormark.agent.objective import self_prior_objective
 from mirrormark.presets import PRESETS

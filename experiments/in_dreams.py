@@ -27,11 +27,11 @@ import torch
 import tyro
 from torch import Tensor
 
-from mirrormark.life.descent import ADAM, Descent, DescentConfig
-from mirrormark.life.held_out import HELD_OUT_SEED
-from mirrormark.life.rollout import Actor, encode
-from mirrormark.life.setup import WorldSetup, movement_of
-from mirrormark.life.weights import find, load_weights, read, rebuild
+from mirrormark.training.optim import ADAM, Descent, DescentConfig
+from mirrormark.training.held_out import HELD_OUT_SEED
+from mirrormark.training.rollout import Actor, encode
+from mirrormark.training.env_config import WorldSetup, movement_of
+from mirrormark.training.weights import find, load_weights, read, rebuild
 from mirrormark.agent.agent import Mind
 from mirrormark.agent.objective import behaviour_objective
 from mirrormark.agent.fsq import bin_centre

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mirrormark.life.held_out import efe
-from mirrormark.life.objectives import token_objective
-from mirrormark.life.rollout import Actor
-from mirrormark.life.weights import Loaded, load_weights
+from mirrormark.training.held_out import efe
+from mirrormark.training.objectives import token_objective
+from mirrormark.training.rollout import Actor
+from mirrormark.training.weights import Loaded, load_weights
 from mirrormark.agent.dream import replay_dream
 from mirrormark.agent.agent import Mind
 from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS

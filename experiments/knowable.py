@@ -12,7 +12,7 @@ foretell, if it foretells things as often as they happen. (One that drops every 
 Sites are tried near the real one first, then from twice as far, and so on, evenly, until those that look
 alike no longer reach the edge.
 
-Printed: as in life/dreamed.py, how far G falls from ten control steps before the removal to ten after it,
+Printed: as in training/evaluation_dreams.py, how far G falls from ten control steps before the removal to ten after it,
 in the world, in the mind's own dream and in the best one; and in what share the mark is then off.
 """
 
@@ -26,11 +26,11 @@ import numpy as np
 import torch
 import tyro
 
-from mirrormark.life.dreamed import DREAM_CONTROL_STEPS, find_removals
-from mirrormark.life.held_out import HELD_OUT_SEED, efe
-from mirrormark.life.rollout import encode
-from mirrormark.life.setup import movement_of
-from mirrormark.life.weights import Loaded, load_weights
+from mirrormark.training.evaluation_dreams import DREAM_CONTROL_STEPS, find_removals
+from mirrormark.training.held_out import HELD_OUT_SEED, efe
+from mirrormark.training.rollout import encode
+from mirrormark.training.env_config import movement_of
+from mirrormark.training.weights import Loaded, load_weights
 from mirrormark.agent.dream import replay_dream
 from mirrormark.envs.mark import Site, draw_site
 from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS, Worlds

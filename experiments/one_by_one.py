@@ -20,12 +20,12 @@ import torch
 import tyro
 from torch import Tensor, nn
 
-from mirrormark.life.dreamed import DREAM_CONTROL_STEPS, dreamed_removal
-from mirrormark.life.held_out import IndicatorConfig, efe, hold_out, latents
-from mirrormark.life.indicators import efe_gap_nats
-from mirrormark.life.rollout import Recipe, Sight, gather
-from mirrormark.life.setup import WorldSetup, movement_of
-from mirrormark.life.weights import load_weights
+from mirrormark.training.evaluation_dreams import DREAM_CONTROL_STEPS, dreamed_removal
+from mirrormark.training.held_out import IndicatorConfig, efe, hold_out, latents
+from mirrormark.training.evaluation import efe_gap_nats
+from mirrormark.training.rollout import Recipe, Sight, gather
+from mirrormark.training.env_config import WorldSetup, movement_of
+from mirrormark.training.weights import load_weights
 from mirrormark.agent.world_model import Dynamics
 from mirrormark.agent.tokens import FLOOR, draw, pick
 from mirrormark.agent.agent import Mind

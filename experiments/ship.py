@@ -13,8 +13,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from mirrormark.life.setup import WorldSetup
-from mirrormark.life.weights import CODEC, SHIPPED, find, read, save_weights, shipped
+from mirrormark.training.env_config import WorldSetup
+from mirrormark.training.weights import CODEC, SHIPPED, find, read, save_weights, shipped
 
 MOST_BYTES = 12_000_000
 

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 
 from mirrormark.exam.oracle import Oracle
-from mirrormark.life.held_out import efe
-from mirrormark.life.rollout import Actor, encode
-from mirrormark.life.setup import movement_of
-from mirrormark.life.weights import load_weights
+from mirrormark.training.held_out import efe
+from mirrormark.training.rollout import Actor, encode
+from mirrormark.training.env_config import movement_of
+from mirrormark.training.weights import load_weights
 from mirrormark.agent.agent import Mind
 from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS
 

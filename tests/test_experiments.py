@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from mirrormark.envs.mirror_mark import Worlds
-from mirrormark.life.rollout import encode
-from mirrormark.life.setup import build_mind
-from mirrormark.life.weights import Loaded
 from mirrormark.presets import PRESETS
+from mirrormark.training.env_config import build_mind
+from mirrormark.training.rollout import encode
+from mirrormark.training.weights import Loaded
 
 
 def experiment(name: str) -> ModuleType:

@@ -25,10 +25,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "report": ("mirrormark.show.commands:report", "write the report of an exam again from its tables"),
     "bench world": ("mirrormark.envs.bench:bench_world", "how fast the world runs here"),
     "bench codec": (
-        "mirrormark.life.bench:bench_codec",
+        "mirrormark.training.bench:bench_codec",
         "train each codec for a while and compare what it sees",
     ),
-    "bench learn": ("mirrormark.life.bench:bench_learn", "how fast one train step runs here"),
+    "bench learn": ("mirrormark.training.bench:bench_learn", "how fast one train step runs here"),
     "bench sweep": ("mirrormark.sweep.bench:bench_sweep", "what a sweep costs beyond its commands"),
     "bench exam": ("mirrormark.exam.bench:bench_exam", "how long the default exam takes here"),
     "bench chance": (

@@ -9,13 +9,13 @@ from mirrormark.agent.agent import MindConfig
 from mirrormark.agent.configs import MINDS
 from mirrormark.envs.babbling import MovementConfig
 from mirrormark.envs.senses import SYMBOLIC_SENSES
-from mirrormark.life.descent import DescentConfig
-from mirrormark.life.held_out import IndicatorConfig
-from mirrormark.life.learner import LearnerConfig
-from mirrormark.life.live import LifeConfig
-from mirrormark.life.memory import MemoryConfig
-from mirrormark.life.schedule import ScheduleConfig
-from mirrormark.life.setup import WorldSetup
+from mirrormark.training.env_config import WorldSetup
+from mirrormark.training.held_out import IndicatorConfig
+from mirrormark.training.learner import LearnerConfig
+from mirrormark.training.optim import DescentConfig
+from mirrormark.training.replay_buffer import MemoryConfig
+from mirrormark.training.schedule import ScheduleConfig
+from mirrormark.training.trainer import LifeConfig
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 import tyro
 
-from mirrormark.life import commands
-from mirrormark.life.commands import Device
 from mirrormark.presets import PRESETS, Preset, preset
+from mirrormark.training import commands
+from mirrormark.training.commands import Device
 
 
 @dataclass(frozen=True)

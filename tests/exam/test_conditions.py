@@ -14,7 +14,7 @@ from mirrormark.exam.conditions import EXAM
 from mirrormark.exam.players import MovementPlayer, OraclePlayer
 from mirrormark.exam.protocol import Keys, run_condition
 from mirrormark.exam.view import mark_in_view, reflected_mark
-from mirrormark.life.setup import WorldSetup
+from mirrormark.training.env_config import WorldSetup
 
 KEYS = Keys("r", "c", "infant", EXAM, 0, "flexor", "pixels")
 BLIND = WorldSetup(senses=("proprioception",))

@@ -8,7 +8,7 @@ import torch
 
 from mirrormark.agent.tokenizer import CodecConfig
 from mirrormark.exam import crossing, probes, subjects
-from mirrormark.life.setup import build_mind
+from mirrormark.training.env_config import build_mind
 
 
 @pytest.fixture(scope="module")

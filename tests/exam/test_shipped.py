@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from mirrormark.exam import subjects
-from mirrormark.life import weights
-from mirrormark.life.checkpoint import CheckpointError
-from mirrormark.life.indicators import behave
-from mirrormark.life.weights import describe, save_snapshot
+from mirrormark.training import weights
+from mirrormark.training.checkpoint import CheckpointError
+from mirrormark.training.evaluation import behave
+from mirrormark.training.weights import describe, save_snapshot
 
 SHIPPED = ("infant", "arm")
 

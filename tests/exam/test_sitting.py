@@ -26,7 +26,7 @@ from mirrormark.exam.players import MindPlayer, MovementPlayer
 from mirrormark.exam.protocol import Keys, run_condition
 from mirrormark.exam.results import load
 from mirrormark.exam.sitting import Settings, sit
-from mirrormark.life.weights import describe, save_snapshot
+from mirrormark.training.weights import describe, save_snapshot
 
 SMALL = Settings(runs=3, chance_runs=4, conditions=(EXAM, "absent", "sham", "iid"))
 KEYS = Keys("r", "c", "infant", EXAM, 0, "flexor", "pixels")

@@ -8,7 +8,7 @@ import pytest
 from mirrormark.exam import subjects
 from mirrormark.exam.conditions import EXAM
 from mirrormark.exam.sitting import Settings, sit
-from mirrormark.life.weights import describe, save_snapshot
+from mirrormark.training.weights import describe, save_snapshot
 
 
 @pytest.fixture(scope="module")

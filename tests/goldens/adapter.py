@@ -26,13 +26,13 @@ from mirrormark.envs.mirror_mark import Worlds
 from mirrormark.exam import conditions, subjects
 from mirrormark.exam.players import MindPlayer
 from mirrormark.exam.protocol import Keys, run_condition
-from mirrormark.life.learner import Learner
-from mirrormark.life.live import Life
-from mirrormark.life.memory import Episodes, Memory, MemoryConfig
-from mirrormark.life.rollout import FRAMES_PER_EPISODE, encode
-from mirrormark.life.schedule import Lap
-from mirrormark.life.weights import load_codec, shipped
 from mirrormark.presets import IDEAL, PAPER, SMOKE, SWIFT, Preset
+from mirrormark.training.learner import Learner
+from mirrormark.training.replay_buffer import Episodes, Memory, MemoryConfig
+from mirrormark.training.rollout import FRAMES_PER_EPISODE, encode
+from mirrormark.training.schedule import Lap
+from mirrormark.training.trainer import Life
+from mirrormark.training.weights import load_codec, shipped
 
 # Names: in goldens.json, and in the package today ----------------------------------------------------------
 

@@ -14,7 +14,7 @@ from synthetic_tables import make
 from mirrormark.exam import history, tables
 from mirrormark.exam.protocol import Tables
 from mirrormark.exam.results import dump, results
-from mirrormark.life.checkpoint import write_json
+from mirrormark.training.checkpoint import write_json
 
 PROBES = {
     "run": "seed-0",

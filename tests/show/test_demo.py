@@ -7,9 +7,9 @@ import pytest
 
 from mirrormark.exam import subjects
 from mirrormark.exam.results import load
-from mirrormark.life import weights
-from mirrormark.life.weights import describe, save_snapshot
 from mirrormark.show import demo as demos
+from mirrormark.training import weights
+from mirrormark.training.weights import describe, save_snapshot
 
 
 def test_a_shipped_mind_sits_a_short_exam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from mirrormark.exam.oracle import Oracle
-from mirrormark.life.weights import describe, save_snapshot
 from mirrormark.show.lab.minds import SHIPPED, UNTRAINED, Minds
 from mirrormark.show.lab.session import MOVERS, POLICY, Session
+from mirrormark.training.weights import describe, save_snapshot
 
 FOREHEAD = np.array([0.06, 0.02, 0.045])
 """A place on the infant's brow, in the frame of its skull."""

@@ -22,9 +22,9 @@ from lab_tabs import (
 )
 
 from mirrormark.exam import subjects
-from mirrormark.life.weights import describe, save_snapshot
 from mirrormark.show.lab.minds import UNTRAINED, Minds
 from mirrormark.show.lab.session import POLICY, Session
+from mirrormark.training.weights import describe, save_snapshot
 
 GROWN = "snapshots@step-1"
 

@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 from small_sweeps import described, pretend_examined, pretend_trained, spec, write_toml
 
-from mirrormark.life.schedule import Schedule, ScheduleConfig
 from mirrormark.sweep import commands, estimate, journal, status
 from mirrormark.sweep.journal import Entry
 from mirrormark.sweep.plan import Folder, plan
+from mirrormark.training.schedule import Schedule, ScheduleConfig
 
 
 def lived(folder, job, seconds: list[float], phases: list[str], **point) -> None:

@@ -15,13 +15,13 @@ import pandas as pd
 import pytest
 from small_sweeps import QUICK, described, write_toml
 
-from mirrormark.life import checkpoint
-from mirrormark.life.run import Run, list_runs, read_lines
 from mirrormark.sweep import journal
 from mirrormark.sweep.commands import sweep
 from mirrormark.sweep.engine_ray import installed
 from mirrormark.sweep.plan import Folder
 from mirrormark.sweep.work import environment
+from mirrormark.training import checkpoint
+from mirrormark.training.run_folder import Run, list_runs, read_lines
 
 MIRRORMARK = [sys.executable, "-m", "mirrormark"]
 ENVIRONMENT = os.environ | environment(1)

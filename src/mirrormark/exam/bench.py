@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from mirrormark.life.commands import Device
+from mirrormark.training.commands import Device
 
 GOALS_S = {"cpu": 120.0, "cuda": 30.0}
 """Issue 6: the whole default exam of a smoke-sized mind, on two CPU cores or on the GPU machine."""

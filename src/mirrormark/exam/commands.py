@@ -24,9 +24,9 @@ from mirrormark.exam.results import clean, dump, results
 from mirrormark.exam.sitting import Settings, claim, left_out, sit
 from mirrormark.exam.subjects import Subject
 from mirrormark.exam.telling import Telling
-from mirrormark.life.checkpoint import write_json
-from mirrormark.life.commands import Device, choose_device
-from mirrormark.life.run import command, versions
+from mirrormark.training.checkpoint import write_json
+from mirrormark.training.commands import Device, choose_device
+from mirrormark.training.run_folder import command, versions
 
 Report = Callable[[Path, Executor | None], None]
 """Writes an exam's report; what helpers it may use."""

@@ -15,7 +15,7 @@ from mirrormark.envs.mirror import MirrorConfig, MirrorKind
 from mirrormark.envs.mirror_mark import Worlds
 from mirrormark.envs.senses import Device
 from mirrormark.exam.hidden_site import hidden_site
-from mirrormark.life.setup import WorldSetup
+from mirrormark.training.env_config import WorldSetup
 
 Player = Literal["mind", "untrained", "iid", "everyday", "oracle"]
 Role = Literal["exam", "negative", "reported"]

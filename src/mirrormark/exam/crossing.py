@@ -23,8 +23,8 @@ from torch import Tensor
 from mirrormark.agent.agent import Mind
 from mirrormark.agent.tokenizer_grid import SensesCodec
 from mirrormark.exam.conditions import EXAM, get
-from mirrormark.life.rollout import encode, to_tensors
-from mirrormark.life.setup import WorldSetup, movement_of
+from mirrormark.training.env_config import WorldSetup, movement_of
+from mirrormark.training.rollout import encode, to_tensors
 
 RUNS = 12
 """Pictures whose posture is chosen."""

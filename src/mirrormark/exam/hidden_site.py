@@ -18,7 +18,7 @@ from mirrormark.envs.raycaster.eye import Eye
 from mirrormark.envs.scene import Scene
 from mirrormark.envs.senses import Moment, own_eye
 from mirrormark.exam.oracle import Oracle
-from mirrormark.life.setup import WorldSetup, movement_of
+from mirrormark.training.env_config import WorldSetup, movement_of
 
 DIRECTIONS = 120
 """Candidate directions on each surface (ours)."""

@@ -11,9 +11,9 @@ import torch
 from mirrormark.exam.protocol import CONTROL_STEP_S
 from mirrormark.exam.recording import senses_of
 from mirrormark.exam.subjects import Subject
-from mirrormark.life.rollout import encode
-from mirrormark.life.run import read_lines
-from mirrormark.life.weights import load_weights
+from mirrormark.training.rollout import encode
+from mirrormark.training.run_folder import read_lines
+from mirrormark.training.weights import load_weights
 
 TRAINING = {
     "run": "str",

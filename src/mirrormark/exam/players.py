@@ -10,7 +10,7 @@ from mirrormark.agent.agent import Mind
 from mirrormark.envs.babbling import Movement, MovementConfig
 from mirrormark.envs.mirror_mark import Worlds
 from mirrormark.exam.oracle import Oracle
-from mirrormark.life.rollout import Actor
+from mirrormark.training.rollout import Actor
 
 Mode = Literal["sample", "mean"]
 

@@ -17,8 +17,8 @@ from mirrormark.exam.conditions import EXAM, get
 from mirrormark.exam.crossing import SETTLE_CONTROL_STEPS, crossing
 from mirrormark.exam.protocol import CONTROL_STEP_S
 from mirrormark.exam.recording import SENSE, senses_of
-from mirrormark.life.rollout import encode, to_tensors
-from mirrormark.life.setup import WorldSetup, movement_of
+from mirrormark.training.env_config import WorldSetup, movement_of
+from mirrormark.training.rollout import encode, to_tensors
 
 FRAMES = 48
 """Paired frames behind the numbers: those of them in which the mark is seen."""

@@ -13,7 +13,7 @@ from mirrormark.envs.camera import joined, picture
 from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS
 from mirrormark.exam.conditions import Condition
 from mirrormark.exam.protocol import Recording, Tables
-from mirrormark.life.setup import WorldSetup
+from mirrormark.training.env_config import WorldSetup
 
 OUTSIDE_PX = 240
 """Side of the third person's picture."""

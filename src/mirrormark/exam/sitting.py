@@ -24,8 +24,8 @@ from mirrormark.exam.players import MindPlayer, Mode, MovementPlayer, OraclePlay
 from mirrormark.exam.protocol import Keys, Tables, run_condition
 from mirrormark.exam.recording import keep_three, save
 from mirrormark.exam.subjects import Subject, check
-from mirrormark.life.checkpoint import write_json
-from mirrormark.life.setup import WorldSetup, build_mind
+from mirrormark.training.checkpoint import write_json
+from mirrormark.training.env_config import WorldSetup, build_mind
 
 CHANCE = "chance"
 """Name of the part that holds the conditions in which no mind acts."""

@@ -10,10 +10,10 @@ import torch
 
 from mirrormark.agent.agent import Mind
 from mirrormark.envs import bodies
-from mirrormark.life.checkpoint import CheckpointError
-from mirrormark.life.setup import WorldSetup, build_mind
-from mirrormark.life.weights import LEFT_OUT, find, load_weights, shipped
 from mirrormark.presets import preset as get_preset
+from mirrormark.training.checkpoint import CheckpointError
+from mirrormark.training.env_config import WorldSetup, build_mind
+from mirrormark.training.weights import LEFT_OUT, find, load_weights, shipped
 
 UNTRAINED = "untrained"
 ALIKE = (

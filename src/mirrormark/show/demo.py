@@ -15,8 +15,8 @@ from mirrormark.envs.babbling import Movement, MovementConfig
 from mirrormark.envs.mirror_mark import Worlds
 from mirrormark.exam import commands, subjects
 from mirrormark.exam.sitting import Settings
-from mirrormark.life.weights import shipped
 from mirrormark.show import report
+from mirrormark.training.weights import shipped
 
 SIDE = 384  # pixels of each of the two pictures
 SHEET_COLUMNS, SHEET_ROWS = 6, 3

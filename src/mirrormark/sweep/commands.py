@@ -15,8 +15,6 @@ from rich.live import Live
 from rich.table import Table
 
 from mirrormark.exam.results import dump
-from mirrormark.life import commands as life_commands
-from mirrormark.life.schedule import Schedule
 from mirrormark.sweep import estimate, journal, report, results, status
 from mirrormark.sweep import plan as plans
 from mirrormark.sweep.drive import drive
@@ -27,6 +25,8 @@ from mirrormark.sweep.journal import Entry
 from mirrormark.sweep.plan import Folder, Job, asked, plan
 from mirrormark.sweep.spec import Resources, Spec, read
 from mirrormark.sweep.work import Engine
+from mirrormark.training import commands as life_commands
+from mirrormark.training.schedule import Schedule
 
 EngineName = Literal["auto", "ray", "processes"]
 _DRAW_S = 5.0

@@ -8,11 +8,11 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from mirrormark.life.run import Run
 from mirrormark.sweep import journal
 from mirrormark.sweep.journal import Entry
 from mirrormark.sweep.plan import Folder, Job
 from mirrormark.sweep.work import Ended, Engine, Step, Work
+from mirrormark.training.run_folder import Run
 
 LOOK_S = 0.5
 """How often the table is drawn anew while nothing ends."""

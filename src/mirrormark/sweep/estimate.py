@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from mirrormark.life.run import read_lines
-from mirrormark.life.schedule import Schedule
 from mirrormark.sweep import journal
 from mirrormark.sweep.plan import Folder, Job
+from mirrormark.training.run_folder import read_lines
+from mirrormark.training.schedule import Schedule
 
 
 @dataclass(frozen=True)

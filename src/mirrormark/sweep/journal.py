@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from mirrormark.life.checkpoint import write_json
-from mirrormark.life.run import Run, differences, to_json
 from mirrormark.sweep.plan import Folder, Job
 from mirrormark.sweep.spec import Spec
+from mirrormark.training.checkpoint import write_json
+from mirrormark.training.run_folder import Run, differences, to_json
 
 SCHEMA = "mirrormark.sweep/1"
 State = Literal["waiting", "train", "exam", "finished", "failed"]

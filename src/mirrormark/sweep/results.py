@@ -25,11 +25,11 @@ from mirrormark.exam.protocol import Tables
 from mirrormark.exam.results import clean
 from mirrormark.exam.results import load as load_exam
 from mirrormark.exam.results import results as exam_results
-from mirrormark.life.run import Run, read_lines
 from mirrormark.sweep import journal
 from mirrormark.sweep.curves import curve
 from mirrormark.sweep.journal import told
 from mirrormark.sweep.plan import Folder, Job
+from mirrormark.training.run_folder import Run, read_lines
 
 SCHEMA = "mirrormark.sweep.results/1"
 COSTLESS = "costless"

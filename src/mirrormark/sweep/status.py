@@ -6,12 +6,12 @@ from typing import Any
 
 from rich.table import Table
 
-from mirrormark.life.run import Run, read_lines
-from mirrormark.life.schedule import Schedule
 from mirrormark.sweep import estimate, journal
 from mirrormark.sweep.estimate import Pace, in_words
 from mirrormark.sweep.journal import Entry
 from mirrormark.sweep.plan import Folder, Job, asked
+from mirrormark.training.run_folder import Run, read_lines
+from mirrormark.training.schedule import Schedule
 
 _SHOWN = {
     "mark_recovery": "mark seen",

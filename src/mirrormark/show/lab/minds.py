@@ -6,7 +6,7 @@ from pathlib import Path
 from mirrormark.envs import bodies
 from mirrormark.exam import subjects
 from mirrormark.exam.subjects import Subject
-from mirrormark.life import weights
+from mirrormark.training import weights
 
 SHIPPED, UNTRAINED = "shipped", "untrained"
 

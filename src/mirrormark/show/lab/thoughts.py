@@ -12,8 +12,8 @@ from torch import Tensor
 
 from mirrormark.agent.agent import Mind
 from mirrormark.agent.completion import complete_senses
-from mirrormark.life.rollout import encode, to_tensors
 from mirrormark.show.lab.session import Session
+from mirrormark.training.rollout import encode, to_tensors
 
 Picture = NDArray[np.uint8]
 

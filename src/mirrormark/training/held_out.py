@@ -1,0 +1,149 @@
+"""Everyday episodes that nobody learns from, and paired frames with and without the mark: what indicators
+look at, and what a mind makes of it.
+
+No part of the mind ever gets these pairs, masks or labels.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mirrormark.agent.agent import Mind
+from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS, Worlds
+from mirrormark.envs.senses import Device
+from mirrormark.training.env_config import WorldSetup, movement_of
+from mirrormark.training.replay_buffer import Episodes
+from mirrormark.training.rollout import Recipe, encode, gather, to_tensors
+
+HELD_OUT_SEED = 2**62
+"""First seed of the held-out episodes; lives draw theirs below it."""
+_PAIR_EVERY_CONTROL_STEPS = 10
+
+
+@dataclass(frozen=True)
+class IndicatorConfig:
+    """How many held-out episodes stand behind the indicators."""
+
+    everyday_episodes: int = 256
+    """Held-out episodes of everyday movement, three quarters of them marked (ours)."""
+    pairs: int = 512
+    """Most paired frames, with and without mark, behind gates 1 and 2 (ours)."""
+    policy_episodes: int = 128
+    """Marked episodes moved by the policy behind gate 5 (ours; the exam proper has its own number)."""
+
+    def __post_init__(self) -> None:
+        if min(self.everyday_episodes, self.policy_episodes) < 4 or self.pairs < 1:
+            raise ValueError("indicators need at least 4 everyday and policy episodes and 1 pair.")
+
+
+class Pairs(NamedTuple):
+    """The same moments seen with and without the mark, only where the mark is seen."""
+
+    with_mark: dict[str, Tensor]
+    without_mark: dict[str, Tensor]
+    mask: Tensor  # (N, 64, 64) bool: pixels of the mark
+
+
+class HeldOut(NamedTuple):
+    """Everyday life that nobody learned from."""
+
+    episodes: Episodes
+    pairs: Pairs
+    removal_rate: float  # chance: marked everyday episodes in which the mark came off
+    yoked_rate: float  # the same for an invisible place elsewhere
+    distance_m: float  # nearer hand to mark, mean over frames
+
+
+def hold_out(setup: WorldSetup, config: IndicatorConfig, device: torch.device | str) -> HeldOut:
+    """Roll out the held-out episodes and take pairs on the way; the same for every mind of this setup."""
+    device = torch.device(device)
+    n = config.everyday_episodes
+    worlds = setup.worlds(n, eye_device(setup, device))
+    watch = _Watch(worlds, config.pairs)
+    plan = Recipe(HELD_OUT_SEED + np.arange(n), np.arange(n) % 4 != 0, n, np.zeros(n, np.int64))
+    episodes = gather(watch, movement_of(setup, worlds), plan, None)  # type: ignore[arg-type]
+    episodes = episodes._replace(observation=to_tensors(episodes.observation, device))
+    worn = plan.marked
+    return HeldOut(
+        episodes,
+        watch.pairs(device),
+        removal_rate=float(watch.info["mark_removed"][worn].mean()),
+        yoked_rate=float(watch.info["yoked_touched"][worn].mean()),
+        distance_m=float(np.nanmean(watch.distances)),
+    )
+
+
+def eye_device(setup: WorldSetup, device: torch.device) -> Device:
+    """Where the eye looks best for a mind on that device."""
+    return "cuda" if device.type == "cuda" and "vision" in setup.senses else "cpu"
+
+
+class _Watch:
+    """Worlds that remember pairs, distances and the last info of an episode."""
+
+    def __init__(self, worlds: Worlds, most_pairs: int) -> None:
+        self._worlds, self.n, self.actions = worlds, worlds.n, worlds.actions
+        self._each = -(-most_pairs // (EPISODE_CONTROL_STEPS // _PAIR_EVERY_CONTROL_STEPS))
+        self._pairs: list[tuple[dict[str, Tensor], dict[str, Tensor]]] = []
+        self._masks: list[np.ndarray] = []
+        self.distances: list[np.ndarray] = []
+        self._t = 0
+
+    def reset(self, **options: Any) -> tuple[dict, dict]:
+        return self._worlds.reset(**options)
+
+    def step(self, action: np.ndarray) -> tuple:
+        observation, reward, terminated, truncated, self.info = self._worlds.step(action)
+        self._t += 1
+        self.distances.append(self.info["hand_mark_distance_m"])
+        if self._t % _PAIR_EVERY_CONTROL_STEPS == 0:
+            if "vision" in observation:  # a GPU eye has few frames: pairs would be painted over this one
+                observation = observation | {"vision": torch.as_tensor(observation["vision"]).clone()}
+            self._take_pairs(observation)
+        return observation, reward, terminated, truncated, self.info
+
+    def _take_pairs(self, observation: dict[str, Any]) -> None:
+        found = self._worlds.paired_frames()
+        seeing = "vision" if "vision" in observation else "cell"
+        shown, hidden = (torch.as_tensor(found[k]).cpu() for k in ("with_mark", "without_mark"))
+        mask = np.asarray(found["mark_mask"])
+        seen = np.flatnonzero(mask.reshape(self.n, -1).any(1) & ~self.info["unstable"])
+        # A different stretch of worlds each time, so that few pairs still come from many episodes.
+        seen = np.roll(seen, -self._t * self._each)[: self._each]
+        rest = {k: torch.as_tensor(v)[seen].cpu() for k, v in observation.items() if k != seeing}
+        rest = {k: v.clone() for k, v in rest.items()}
+        self._pairs.append((rest | {seeing: shown[seen]}, rest | {seeing: hidden[seen]}))
+        self._masks.append(mask[seen])
+
+    def pairs(self, device: torch.device) -> Pairs:
+        def joined(side: int) -> dict[str, Tensor]:
+            sides = [pair[side] for pair in self._pairs]
+            return {k: torch.cat([part[k] for part in sides]).to(device) for k in sides[0]}
+
+        mask = torch.from_numpy(np.concatenate(self._masks)).to(device)
+        return Pairs(joined(0), joined(1), mask)
+
+
+@torch.no_grad()
+def efe(mind: Mind, latent: Tensor) -> Tensor:
+    """G of latents (..., K), in pieces."""
+    flat = latent.reshape(-1, latent.shape[-1])
+    return torch.cat([mind.expected_free_energy(part) for part in flat.split(8192)]).reshape(
+        latent.shape[:-1]
+    )
+
+
+@torch.no_grad()
+def latents(mind: Mind, observation: dict[str, Tensor]) -> Tensor:
+    """(N, L, ...) observations -> (N, L, K), in pieces."""
+    names = list(observation)
+    lead = observation[names[0]].shape[:2]
+    flat = {name: value.flatten(0, 1) for name, value in observation.items()}
+    pieces = torch.arange(lead[0] * lead[1]).split(4096)
+    codes = [
+        encode(mind, {name: flat[name][rows[0] : rows[-1] + 1] for name in names}, False) for rows in pieces
+    ]
+    return torch.cat(codes).unflatten(0, lead)

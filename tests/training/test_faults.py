@@ -1,0 +1,239 @@
+"""What a run must survive, or end with one sentence: kills, signals, a full disk, NaN, broken physics."""
+
+import errno
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_commands import COMMAND, ENVIRONMENT, FIRST, TINY, bytes_of, stopped_at
+
+from mirrormark.train_command import train
+from mirrormark.training import checkpoint
+from mirrormark.training.recorder import Records
+from mirrormark.training.run_folder import list_runs, read_lines
+from mirrormark.training.weights import load_weights
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was():
+    threads, state = torch.get_num_threads(), torch.get_rng_state()
+    yield
+    torch.set_num_threads(threads)
+    torch.set_rng_state(state)
+
+
+def killed_and_resumed(tmp_path: Path, times: int) -> None:
+    """SIGKILL at random moments; each time a valid checkpoint is there and the run goes on from it."""
+    out = tmp_path / "run"
+    words = [*COMMAND, "--preset", "smoke", *TINY, *FIRST, "--life.schedule.episodes=400", "--out", str(out)]
+    moments = random.Random(0)
+    for turn in range(times):
+        process = subprocess.Popen(words + ["--resume"] * bool(turn), env=ENVIRONMENT, stdout=subprocess.PIPE)
+        deadline = time.monotonic() + 90
+        laps = len(read_lines(out / "metrics.jsonl"))
+        while len(read_lines(out / "metrics.jsonl")) <= laps and time.monotonic() < deadline:
+            time.sleep(0.02)
+            assert process.poll() is None, process.stdout.read().decode() if process.stdout else ""
+        time.sleep(moments.uniform(0, 0.5))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert list_runs(tmp_path)[0]["state"] == "killed"
+        _, tree, complaints = checkpoint.load_newest(out / "checkpoints")
+        assert complaints == [] and tree["next_lap"] >= turn
+    lived = [row["lap"] for row in read_lines(out / "metrics.jsonl")]
+    assert lived == list(range(len(lived))) and len(lived) >= times  # every lap once, none missing
+
+
+def test_three_kills_lose_nothing(tmp_path):
+    killed_and_resumed(tmp_path, 3)
+
+
+@pytest.mark.slow
+def test_twenty_kills_lose_nothing(tmp_path):
+    killed_and_resumed(tmp_path, 20)
+
+
+DOOMED = """
+import os, signal, sys
+from mirrormark import cli
+from mirrormark.training import checkpoint, recorder, run_folder, trainer
+
+def die(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def rewrites(old, new):
+    return die() if str(new).endswith("metrics.jsonl") else real(old, new)
+
+real, moment = os.replace, sys.argv.pop(1)
+if moment == "status of a new run":
+    run_folder.Run.note = die
+elif moment == "first checkpoint":
+    recorder.Records.save = die
+elif moment == "second lap":
+    recorder.Records.examine = die
+elif moment == "loading":
+    trainer.Life.load_state = die
+elif moment == "rewriting metrics":
+    os.replace = rewrites
+cli.main()
+"""
+
+
+@pytest.mark.slow
+def test_kills_in_start_up_and_in_a_resume_do_not_change_the_life(tmp_path):
+    """Weights, optimisers, memory and random numbers end bitwise as in the run that nobody touched."""
+    words = ["--preset", "ideal", *TINY]
+    straight, out = tmp_path / "straight", tmp_path / "run"
+    subprocess.run([*COMMAND, *words, "--out", str(straight)], env=ENVIRONMENT, check=True)
+    moments = ["status of a new run", "first checkpoint", "second lap", "loading", "rewriting metrics"]
+    for turn, moment in enumerate(moments):
+        resumed = [*words, "--out", str(out), *["--resume"] * bool(turn)]
+        killed = subprocess.run(
+            [sys.executable, "-c", DOOMED, moment, "train", *resumed], env=ENVIRONMENT, capture_output=True
+        )
+        assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+        assert list_runs(out)[0]["state"] == "killed"
+        if turn >= 2:
+            assert [row["lap"] for row in read_lines(out / "metrics.jsonl")] == [0, 1]
+    subprocess.run([*COMMAND, *words, "--out", str(out), "--resume"], env=ENVIRONMENT, check=True)
+    whole, pieces = bytes_of(straight), bytes_of(out)
+    assert [name for name in whole if whole[name] != pieces.get(name)] == [] and len(whole) == len(pieces)
+
+
+@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
+def test_asked_to_stop_it_finishes_the_lap_and_saves_run_and_mind(tmp_path, asked):
+    out = tmp_path / "run"
+    words = [*COMMAND, "--preset", "ideal", *TINY, "--life.schedule.episodes=4000"]
+    words += ["--life.schedule.checkpoint-every-laps=1000", "--out", str(out)]
+    process = subprocess.Popen(
+        words, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    deadline = time.monotonic() + 60
+    while len(read_lines(out / "metrics.jsonl")) < 2 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(asked)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0 and "Interrupted" in said and "Traceback" not in said
+    assert list_runs(tmp_path)[0]["state"] == "interrupted"
+    _, tree, _ = checkpoint.load_newest(out / "checkpoints")
+    rows = read_lines(out / "metrics.jsonl")
+    assert tree["next_lap"] == len(rows)
+    kept = load_weights(out / "snapshots" / f"episodes-{rows[-1]['episodes']:08d}")
+    assert kept.about["lap"] == rows[-1]["lap"]
+    saved = tree["learner"]["mind"]["policy.head.bias"]
+    assert torch.equal(kept.mind.policy.head.bias, saved.bfloat16().float())
+
+
+def test_a_full_disk_stops_the_run_with_a_sentence(tmp_path, monkeypatch):
+    words = ["--preset", "ideal", *TINY, "--out", str(tmp_path / "run")]
+    stopped_at(0, words, monkeypatch)
+    real = checkpoint.write_bytes
+
+    def full(path, data):
+        if path.name.startswith("part-") and "checkpoints" in str(path):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "write_bytes", full)
+        with pytest.raises(ValueError, match=r"No space left.*last good one is lap-00000001"):
+            train([*words, "--resume"])
+    assert list_runs(tmp_path)[0]["state"] == "failed"
+    train([*words, "--resume"])
+    assert list_runs(tmp_path)[0]["state"] == "finished"
+
+
+def test_what_is_missing_is_not_called_a_full_disk(tmp_path, monkeypatch):
+    def cannot(*_):
+        raise OSError("No plug-in writes PNG")
+
+    words = ["--preset", "ideal", *TINY, "--out", str(tmp_path / "run")]
+    with monkeypatch.context() as patch:
+        patch.setattr(Records, "__call__", cannot)
+        with pytest.raises(ValueError, match=r"No plug-in writes PNG\. Mend that, then go on with --resume"):
+            train(words)
+    assert list_runs(tmp_path)[0]["state"] == "failed"
+    train([*words, "--resume"])
+    assert list_runs(tmp_path)[0]["state"] == "finished"
+
+
+FULL = """
+import resource, sys
+from mirrormark import cli
+from mirrormark.training import recorder
+
+real = recorder.Records.__call__
+
+def fill(self, lap, *rest):
+    if lap.index == 1:  # from here on no file can grow, not even status.json
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+    real(self, lap, *rest)
+
+recorder.Records.__call__ = fill
+cli.main()
+"""
+
+
+def test_where_nothing_at_all_can_be_written_one_sentence_is_said(tmp_path):
+    words = ["--preset", "ideal", *TINY, "--out", str(tmp_path / "run")]
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, "train", *words], env=ENVIRONMENT, capture_output=True, text=True
+    )
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+    assert "File too large. Make room, then go on with --resume." in done.stderr
+    assert list_runs(tmp_path)[0]["state"] == "killed"  # the last word on the disk is "running"
+    train([*words, "--resume"])
+    assert list_runs(tmp_path)[0]["state"] == "finished"
+
+
+BROKEN = """
+import sys
+from mirrormark import cli
+from mirrormark.training import nan, trainer
+
+def not_finite(self, lap):
+    raise nan.NotFinite(lap.index, 20, None)
+
+def unstable(self, lap):
+    raise trainer.UnstableWorlds("Lap 0: the physics broke in 4 of 4 worlds.")
+
+trainer.Life.live = {"nan": not_finite, "physics": unstable}[sys.argv.pop(1)]
+cli.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence"), [("nan", "20 train steps in a row were not finite"), ("physics", "physics broke")]
+)
+def test_a_life_that_cannot_go_on_ends_with_one_sentence(fault, sentence, tmp_path):
+    words = ["--preset", "ideal", *TINY, "--out", str(tmp_path / "run")]
+    done = subprocess.run(
+        [sys.executable, "-c", BROKEN, fault, "train", *words],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert sentence in done.stderr and len(done.stderr.strip().splitlines()) == 1
+    assert list_runs(tmp_path)[0]["state"] == "failed"
+
+
+def test_two_processes_cannot_share_a_folder(tmp_path):
+    """While one resumes, another --resume is refused, from start-up on."""
+    out = tmp_path / "run"
+    words = ["--preset", "ideal", *TINY, "--life.schedule.episodes=4000", "--out", str(out)]
+    first = subprocess.Popen([*COMMAND, *words], env=ENVIRONMENT, stdout=subprocess.PIPE)
+    deadline = time.monotonic() + 60
+    while not (out / "status.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.002)
+    try:
+        with pytest.raises(ValueError, match=f"is being trained by process {first.pid}"):
+            train([*words, "--resume"])
+    finally:
+        first.kill()
+        first.wait()
