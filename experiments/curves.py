@@ -12,7 +12,7 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 
-from mirrormark.show import style
+from mirrormark.report import style
 from mirrormark.sweep.figures import colours
 
 PANELS = {

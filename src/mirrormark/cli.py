@@ -11,7 +11,7 @@ import tyro
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": (
-        "mirrormark.show.demo:demo",
+        "mirrormark.report.demo:demo",
         "the shipped infant sits a short exam before its mirror: no GPU, no OpenGL",
     ),
     "train": ("mirrormark.train_command:train", "let a mind grow up: train or resume a run"),
@@ -20,9 +20,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "train and examine many seeds, bodies and settings, with one report",
     ),
     "runs": ("mirrormark.sweep.commands:runs", "list runs and their state"),
-    "exam": ("mirrormark.show.commands:exam", "sit the mirror-mark exam with all its controls"),
-    "lab": ("mirrormark.show.lab.command:lab", "meet the body in the browser, live: stick a mark on it"),
-    "report": ("mirrormark.show.commands:report", "write the report of an exam again from its tables"),
+    "exam": ("mirrormark.report.commands:exam", "sit the mirror-mark exam with all its controls"),
+    "lab": ("mirrormark.lab.command:lab", "meet the body in the browser, live: stick a mark on it"),
+    "report": ("mirrormark.report.commands:report", "write the report of an exam again from its tables"),
     "bench world": ("mirrormark.envs.bench:bench_world", "how fast the world runs here"),
     "bench codec": (
         "mirrormark.training.bench:bench_codec",

@@ -19,7 +19,7 @@ import os, signal, sys, torch
 from pathlib import Path
 from mirrormark.exam import commands, crew
 from mirrormark.exam.sitting import Settings
-from mirrormark.show import report
+from mirrormark.report import report
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 crew.CORES_EACH = 1

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from mirrormark.show import style
+from mirrormark.report import style
 
 TITLES = {
     "removal_rate": "runs with the mark removed",

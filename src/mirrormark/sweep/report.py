@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from mirrormark.exam import conditions
-from mirrormark.show import style
-from mirrormark.show.page import page
+from mirrormark.report import style
+from mirrormark.report.page import page
 from mirrormark.sweep import figures
 from mirrormark.sweep.results import INDICATORS
 

@@ -8,7 +8,7 @@ from typing import Any
 from mirrormark.exam import commands
 from mirrormark.exam.findings import lead
 from mirrormark.exam.results import load
-from mirrormark.show import report as reports
+from mirrormark.report import report as reports
 
 
 @wraps(commands.exam)  # the same options and help

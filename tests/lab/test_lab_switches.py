@@ -22,8 +22,8 @@ from lab_tabs import (
 )
 
 from mirrormark.exam import subjects
-from mirrormark.show.lab.minds import UNTRAINED, Minds
-from mirrormark.show.lab.session import POLICY, Session
+from mirrormark.lab.agents import UNTRAINED, Minds
+from mirrormark.lab.session import POLICY, Session
 from mirrormark.training.weights import describe, save_snapshot
 
 GROWN = "snapshots@step-1"

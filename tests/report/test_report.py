@@ -12,11 +12,11 @@ import pytest
 
 from mirrormark.exam import history, tables
 from mirrormark.exam.results import load
-from mirrormark.show import figures, figures_exam, film, style
-from mirrormark.show.commands import report
-from mirrormark.show.figures_time import _moments
-from mirrormark.show.page import method
-from mirrormark.show.report import _which_runs
+from mirrormark.report import figures, figures_exam, film, style
+from mirrormark.report.commands import report
+from mirrormark.report.figures_time import _moments
+from mirrormark.report.page import method
+from mirrormark.report.report import _which_runs
 
 
 @pytest.fixture(scope="module")

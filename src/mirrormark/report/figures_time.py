@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from mirrormark.exam import statistics
 from mirrormark.exam.protocol import CONTROL_STEP_S
 from mirrormark.exam.recording import senses_of
-from mirrormark.show import style
+from mirrormark.report import style
 
 STRIP_FRAMES = 8
 

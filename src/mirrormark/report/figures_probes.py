@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from mirrormark.show import style
+from mirrormark.report import style
 
 GAP_PX = 4
 """Between two pictures of a row."""

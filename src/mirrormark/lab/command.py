@@ -4,7 +4,7 @@ import socket
 import threading
 from pathlib import Path
 
-from mirrormark.show.lab.minds import Minds
+from mirrormark.lab.agents import Minds
 
 
 def lab(
@@ -30,12 +30,12 @@ def lab(
         port: A busy one is left alone: the next free one is taken.
     """
     try:
-        from mirrormark.show.lab.page import Page
+        from mirrormark.lab.page import Page
     except ModuleNotFoundError as missing:
         if missing.name not in ("viser", "trimesh"):
             raise
         raise ValueError("the lab needs viser: install it with `pip install 'mirrormark[lab]'`.") from None
-    from mirrormark.show.lab.session import Session
+    from mirrormark.lab.session import Session
 
     free = free_port(host, port)
     page = Page(Session(Minds(checkpoints, preset), body, seed), out, host, free)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from mirrormark.exam.results import load
-from mirrormark.show import figures, film, sections, style
-from mirrormark.show.figures import Caption
-from mirrormark.show.page import GLOSSARY, method, page
+from mirrormark.report import figures, film, sections, style
+from mirrormark.report.figures import Caption
+from mirrormark.report.page import GLOSSARY, method, page
 
 _WIDE = ("removal", "fig3a", "fig5-erasure", "fig5-crossing", "fig5-dream", "fig5-samples")
 """Figures that scroll sideways on a phone instead of shrinking until nobody can read them."""

@@ -15,7 +15,7 @@ from mirrormark.envs.babbling import Movement, MovementConfig
 from mirrormark.envs.mirror_mark import Worlds
 from mirrormark.exam import commands, subjects
 from mirrormark.exam.sitting import Settings
-from mirrormark.show import report
+from mirrormark.report import report
 from mirrormark.training.weights import shipped
 
 SIDE = 384  # pixels of each of the two pictures

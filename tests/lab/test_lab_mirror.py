@@ -10,8 +10,8 @@ from lab_tabs import open_lab
 
 from mirrormark.envs.mirror import MirrorConfig
 from mirrormark.exam import subjects
-from mirrormark.show.lab.minds import Minds
-from mirrormark.show.lab.session import Session
+from mirrormark.lab.agents import Minds
+from mirrormark.lab.session import Session
 from mirrormark.training.weights import describe, save_snapshot
 
 pytest.importorskip("viser", reason="the lab's page needs viser (pip install 'mirrormark[lab]')")

@@ -13,10 +13,10 @@ import viser.uplot
 
 from mirrormark.envs import bodies
 from mirrormark.envs.mirror import MirrorConfig, MirrorKind
-from mirrormark.show import style
-from mirrormark.show.lab.minds import UNTRAINED
-from mirrormark.show.lab.pace import Pace
-from mirrormark.show.lab.session import CONTROL_STEP_S, MOVERS, Answer, Look, Session
+from mirrormark.lab.agents import UNTRAINED
+from mirrormark.lab.pace import Pace
+from mirrormark.lab.session import CONTROL_STEP_S, MOVERS, Answer, Look, Session
+from mirrormark.report import style
 
 PAUSE, STEP, ANEW, OFF, RECORD = "Pause / go on", "One step", "Start anew", "Take it off", "Record"
 """The buttons."""

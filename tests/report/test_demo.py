@@ -7,7 +7,7 @@ import pytest
 
 from mirrormark.exam import subjects
 from mirrormark.exam.results import load
-from mirrormark.show import demo as demos
+from mirrormark.report import demo as demos
 from mirrormark.training import weights
 from mirrormark.training.weights import describe, save_snapshot
 

@@ -62,8 +62,8 @@ def chromium() -> Iterator:
 @contextmanager
 def open_lab(session, out: Path) -> Iterator:
     """The session's page, paused: the mark is looked for where the body is now."""
-    from mirrormark.show.lab.command import free_port
-    from mirrormark.show.lab.page import Page
+    from mirrormark.lab.command import free_port
+    from mirrormark.lab.page import Page
 
     page = Page(session, out, port=free_port("localhost", 8090))
     page.pace.pause(True)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mirrormark.agent.agent import Mind
 from mirrormark.agent.completion import complete_senses
-from mirrormark.show.lab.session import Session
+from mirrormark.lab.session import Session
 from mirrormark.training.rollout import encode, to_tensors
 
 Picture = NDArray[np.uint8]

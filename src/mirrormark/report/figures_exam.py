@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from mirrormark.exam import conditions, runs
 from mirrormark.exam.before_after import cuts
 from mirrormark.exam.conditions import EXAM, YOKED
-from mirrormark.show import style
+from mirrormark.report import style
 
 _COLOURS = {"exam": style.EXAM, "negative": style.CONTROL, "reported": style.REPORTED}
 

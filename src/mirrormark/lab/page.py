@@ -13,12 +13,12 @@ from pathlib import Path
 import numba
 import viser
 
-from mirrormark.show.lab.guard import own_pages_only
-from mirrormark.show.lab.pace import Pace
-from mirrormark.show.lab.panel import ANEW, PAUSE, RECORD, STEP, Panel
-from mirrormark.show.lab.session import Answer, Session
-from mirrormark.show.lab.stage import Stage
-from mirrormark.show.lab.thoughts import Thinker
+from mirrormark.lab.agent_view import Thinker
+from mirrormark.lab.guard import own_pages_only
+from mirrormark.lab.pace import Pace
+from mirrormark.lab.panel import ANEW, PAUSE, RECORD, STEP, Panel
+from mirrormark.lab.session import Answer, Session
+from mirrormark.lab.view import Stage
 
 _DRAW_EVERY_S = 0.05
 _DRAW_OPENING_S = 0.5

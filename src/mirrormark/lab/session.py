@@ -15,10 +15,10 @@ from mirrormark.envs.mark import Site
 from mirrormark.envs.mirror import MirrorConfig
 from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS
 from mirrormark.envs.senses import Moment
-from mirrormark.show.lab.before_mirror import BeforeMirror
-from mirrormark.show.lab.minds import Minds
-from mirrormark.show.lab.record import Recorder, Row
-from mirrormark.show.lab.sticking import Refused, spoken
+from mirrormark.lab.agents import Minds
+from mirrormark.lab.mirror_view import BeforeMirror
+from mirrormark.lab.record import Recorder, Row
+from mirrormark.lab.sticking import Refused, spoken
 from mirrormark.training.rollout import Actor, encode
 
 CONTROL_STEP_S = 0.05

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numba
 import torch
 
-from mirrormark.show.lab.session import CONTROL_STEP_S, Session
+from mirrormark.lab.session import CONTROL_STEP_S, Session
 
 CATCH_UP_S = 0.25
 """A delay up to this is made up for; after a longer one life is slower, not hasty."""

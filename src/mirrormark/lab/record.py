@@ -14,7 +14,7 @@ from mirrormark.envs.camera import picture
 from mirrormark.envs.scene import Scene
 
 if TYPE_CHECKING:
-    from mirrormark.show.lab.session import Look
+    from mirrormark.lab.session import Look
 
 LONGEST_CONTROL_STEPS = 1200
 """A recording ends by itself after a minute of life."""

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from mirrormark.exam import history, tables
 from mirrormark.exam.conditions import EXAM
 from mirrormark.exam.results import load
-from mirrormark.show import figures_exam, figures_probes, figures_time, style
-from mirrormark.show.page import plural
+from mirrormark.report import figures_exam, figures_probes, figures_time, style
+from mirrormark.report.page import plural
 
 SHARES = 4
 """Parts into which the figures are cut for helpers; each reads the tables (ours)."""

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from mirrormark.exam.protocol import CONTROL_STEP_S
 from mirrormark.exam.recording import senses_of
-from mirrormark.show import style
+from mirrormark.report import style
 
 _PX = 240
 _CURVE_PX = 112

@@ -18,8 +18,8 @@ from lab_tabs import (
     wait_for_text,
 )
 
-from mirrormark.show.lab.minds import Minds
-from mirrormark.show.lab.session import Session
+from mirrormark.lab.agents import Minds
+from mirrormark.lab.session import Session
 
 
 @pytest.fixture(scope="module")

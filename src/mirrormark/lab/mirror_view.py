@@ -10,7 +10,7 @@ from mirrormark.envs.mark import Site
 from mirrormark.envs.mirror import MirrorConfig
 from mirrormark.envs.raycaster import eye as eyes
 from mirrormark.envs.senses import Moment, own_eye
-from mirrormark.show.lab.sticking import hit_body, site_of
+from mirrormark.lab.sticking import hit_body, site_of
 from mirrormark.training.env_config import WorldSetup
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from mirrormark.exam import conditions, findings
 from mirrormark.exam.crossing import POSTURES
-from mirrormark.show.page import part, plural
+from mirrormark.report.page import part, plural
 
 
 def heading(results: dict[str, Any]) -> str:

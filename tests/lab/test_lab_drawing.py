@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from mirrormark.show.lab.command import free_port
-from mirrormark.show.lab.minds import Minds
-from mirrormark.show.lab.pace import Pace
-from mirrormark.show.lab.session import Session
+from mirrormark.lab.agents import Minds
+from mirrormark.lab.command import free_port
+from mirrormark.lab.pace import Pace
+from mirrormark.lab.session import Session
 
 pytest.importorskip("viser", reason="the lab's page needs viser (pip install 'mirrormark[lab]')")
-from mirrormark.show.lab.glass import TEXELS, LookingGlass, in_front
-from mirrormark.show.lab.shapes import instances_of, unit_meshes
-from mirrormark.show.lab.thoughts import Thinker, expect, reconstruct
+from mirrormark.lab.agent_view import Thinker, expect, reconstruct
+from mirrormark.lab.reflection import TEXELS, LookingGlass, in_front
+from mirrormark.lab.shapes import instances_of, unit_meshes
 
 SPHERES = ("bead", "ball", "globe")
 VIEWER = np.array([-0.42, -0.22, 0.40])

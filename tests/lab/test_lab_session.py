@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from mirrormark.exam.oracle import Oracle
-from mirrormark.show.lab.minds import SHIPPED, UNTRAINED, Minds
-from mirrormark.show.lab.session import MOVERS, POLICY, Session
+from mirrormark.lab.agents import SHIPPED, UNTRAINED, Minds
+from mirrormark.lab.session import MOVERS, POLICY, Session
 from mirrormark.training.weights import describe, save_snapshot
 
 FOREHEAD = np.array([0.06, 0.02, 0.045])

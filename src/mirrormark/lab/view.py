@@ -8,9 +8,9 @@ import viser
 from mirrormark.envs.mark import HALF_THICKNESS_M
 from mirrormark.envs.mirror import CLOTH, MirrorKind
 from mirrormark.envs.scene import Scene
-from mirrormark.show.lab.glass import LookingGlass, in_front
-from mirrormark.show.lab.session import Look, Session
-from mirrormark.show.lab.shapes import Instances, instances_of, quat_of, unit_meshes
+from mirrormark.lab.reflection import LookingGlass, in_front
+from mirrormark.lab.session import Look, Session
+from mirrormark.lab.shapes import Instances, instances_of, quat_of, unit_meshes
 
 VIEW_FROM_M, VIEW_AT_M, VIEW_FOV_RAD = (-0.42, -0.22, 0.40), (0.14, -0.02, 0.05), 0.80
 """Over its shoulder: the body from behind, its face in the mirror."""
