@@ -9,9 +9,9 @@ import pytest
 from mirrormark.envs.babbling import MovementConfig
 from mirrormark.envs.mark import MarkConfig
 from mirrormark.envs.mirror import MirrorConfig
-from mirrormark.exam import conditions, hidden_site, sitting
+from mirrormark.exam import conditions, exam_run, hidden_site
+from mirrormark.exam.agents import MovementPlayer, OraclePlayer
 from mirrormark.exam.conditions import EXAM
-from mirrormark.exam.players import MovementPlayer, OraclePlayer
 from mirrormark.exam.protocol import Keys, run_condition
 from mirrormark.exam.view import mark_in_view, reflected_mark
 from mirrormark.training.env_config import WorldSetup
@@ -61,8 +61,8 @@ def test_a_mark_out_of_sight_is_not_seen_but_can_be_reached(body):
 
 def test_a_body_without_such_a_site_leaves_the_condition_out(monkeypatch):
     monkeypatch.setattr(conditions, "hidden_site", lambda setup: None)
-    settings = sitting.Settings(conditions=(EXAM, "unseen"))
-    (name, reason), *rest = sitting.left_out(BLIND, settings).items()
+    settings = exam_run.Settings(conditions=(EXAM, "unseen"))
+    (name, reason), *rest = exam_run.left_out(BLIND, settings).items()
     assert name == "unseen" and "no site within reach" in reason and not rest
 
 

@@ -6,15 +6,15 @@ import sys
 import numpy as np
 import pytest
 
-from mirrormark.exam import commands, subjects, tables
+from mirrormark.exam import candidates, commands, tables
 from mirrormark.exam.conditions import EXAM
-from mirrormark.exam.sitting import Settings
+from mirrormark.exam.exam_run import Settings
 
 pytestmark = pytest.mark.gpu
 
 
 def test_an_exam_on_the_gpu_has_all_its_numbers_and_repeats_itself(tmp_path):
-    subject = subjects.untrained("smoke", device="cuda")
+    subject = candidates.untrained("smoke", device="cuda")
     settings = Settings(
         runs=3, chance_runs=2, conditions=(EXAM, "absent", "delayed-0.5s", "untrained", "iid")
     )
@@ -32,7 +32,7 @@ def test_an_exam_on_the_gpu_has_all_its_numbers_and_repeats_itself(tmp_path):
 
 def test_the_command_with_its_helpers_finds_what_one_process_finds(tmp_path):
     names = (EXAM, "absent", "untrained", "iid")
-    subject = subjects.untrained("smoke", device="cuda")
+    subject = candidates.untrained("smoke", device="cuda")
     commands.examine([subject], tmp_path / "alone", Settings(runs=3, chance_runs=2, conditions=names))
     command = [sys.executable, "-m", "mirrormark", "exam", "--preset", "smoke", "--device", "cuda"]
     command += ["--out", str(tmp_path / "crew"), "--runs", "3", "--chance-runs", "2", "--only", *names]

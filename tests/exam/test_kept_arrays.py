@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mirrormark.exam import commands, subjects
+from mirrormark.exam import candidates, commands
 from mirrormark.exam.conditions import EXAM
-from mirrormark.exam.sitting import Settings
+from mirrormark.exam.exam_run import Settings
 
 
 def test_arrays_are_all_that_is_saved_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -20,5 +20,5 @@ def test_arrays_are_all_that_is_saved_with_them(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(np, "savez_compressed", save)
     settings = Settings(runs=1, chance_runs=1, conditions=(EXAM,))
-    commands.examine([subjects.untrained("smoke")], tmp_path / "exam", settings)
+    commands.examine([candidates.untrained("smoke")], tmp_path / "exam", settings)
     assert len(named) == 2 and {kind for one in named for kind in one.values()} == {np.ndarray}

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from mirrormark.agent.tokenizer import CodecConfig
-from mirrormark.exam import crossing, probes, subjects
+from mirrormark.exam import candidates, crossing, probes
 from mirrormark.training.env_config import build_mind
 
 
 @pytest.fixture(scope="module")
 def mind():
     torch.set_num_threads(1)
-    return subjects.untrained("smoke")
+    return candidates.untrained("smoke")
 
 
 def test_painted_is_one_for_the_mark_and_zero_without():

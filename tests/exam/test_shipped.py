@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mirrormark.exam import subjects
+from mirrormark.exam import candidates
 from mirrormark.training import weights
 from mirrormark.training.checkpoint import CheckpointError
 from mirrormark.training.evaluation import behave
@@ -17,7 +17,7 @@ SHIPPED = ("infant", "arm")
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package that ships a (tiny, untrained) infant, used from an empty folder."""
-    subject = subjects.untrained("smoke")
+    subject = candidates.untrained("smoke")
     about = describe(subject.mind, subject.setup, seed=3, episodes=64)
     save_snapshot(tmp_path / "weights", "infant", subject.mind, about)
     monkeypatch.setattr(weights, "SHIPPED", tmp_path / "weights")
@@ -28,14 +28,14 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_shipped_mind_goes_by_its_bodys_name(package: Path):
     assert weights.shipped("infant") == package / "weights" / "infant" and weights.shipped("arm") is None
-    found = subjects.load(Path("infant"))
+    found = candidates.load(Path("infant"))
     assert (found.name, found.training_seed, found.folder) == ("shipped-infant@episodes-64", 3, None)
 
 
 def test_a_path_of_that_name_comes_first(package: Path):
-    subject = subjects.untrained("smoke")
+    subject = candidates.untrained("smoke")
     save_snapshot(Path(), "infant", subject.mind, describe(subject.mind, subject.setup, seed=8))
-    assert subjects.load(Path("infant")).training_seed == 8
+    assert candidates.load(Path("infant")).training_seed == 8
 
 
 @pytest.mark.parametrize(
@@ -48,13 +48,13 @@ def test_a_path_of_that_name_comes_first(package: Path):
 )
 def test_what_is_not_shipped_is_one_sentence(package: Path, name: str, message: str):
     with pytest.raises(CheckpointError, match=message):
-        subjects.load(Path(name))
+        candidates.load(Path(name))
 
 
 @pytest.mark.parametrize("body", SHIPPED)
 def test_what_this_version_ships_can_be_loaded(body: str):
     """Weights in the package are whole, fit this version and are of the body they are named after."""
-    assert subjects.load(Path(body)).setup.body == body
+    assert candidates.load(Path(body)).setup.body == body
     place = weights.shipped(body)
     assert place is not None and sum(file.stat().st_size for file in place.iterdir()) <= 12e6
 
@@ -63,7 +63,7 @@ def test_what_this_version_ships_can_be_loaded(body: str):
 @pytest.mark.parametrize("body", SHIPPED)
 def test_what_is_shipped_reaches_when_it_sees_the_mark(body: str):
     """In the same development worlds, before a mirror and before a bare wall."""
-    found, seed = subjects.load(Path(body)), 7000
+    found, seed = candidates.load(Path(body)), 7000
     rates = {}
     for kind in ("present", "absent"):
         worlds = found.setup.worlds(32, "cpu", replace(found.setup.mirror, kind=kind))

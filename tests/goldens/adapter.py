@@ -23,8 +23,8 @@ from mirrormark.agent.tokenizer import CodecConfig
 from mirrormark.envs.babbling import Movement, MovementConfig
 from mirrormark.envs.mirror import MirrorConfig
 from mirrormark.envs.mirror_mark import Worlds
-from mirrormark.exam import conditions, subjects
-from mirrormark.exam.players import MindPlayer
+from mirrormark.exam import candidates, conditions
+from mirrormark.exam.agents import MindPlayer
 from mirrormark.exam.protocol import Keys, run_condition
 from mirrormark.presets import IDEAL, PAPER, SMOKE, SWIFT, Preset
 from mirrormark.training.learner import Learner
@@ -355,7 +355,7 @@ class Shipped:
     """The trained agent of a body."""
 
     def __init__(self, body: str) -> None:
-        self._subject = subjects.load(Path(body))
+        self._subject = candidates.load(Path(body))
         self._mind = self._subject.mind
         self.context = self._mind.config.imagination.context
         self.horizon = self._mind.config.imagination.horizon

@@ -21,7 +21,7 @@ from lab_tabs import (
     wait_for_text,
 )
 
-from mirrormark.exam import subjects
+from mirrormark.exam import candidates
 from mirrormark.lab.agents import UNTRAINED, Minds
 from mirrormark.lab.session import POLICY, Session
 from mirrormark.training.weights import describe, save_snapshot
@@ -32,7 +32,7 @@ GROWN = "snapshots@step-1"
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator:
     folder = tmp_path_factory.mktemp("lab")
-    subject = subjects.untrained("smoke")
+    subject = candidates.untrained("smoke")
     about = describe(subject.mind, subject.setup, seed=3)
     grown = save_snapshot(folder / "snapshots", "step-1", subject.mind, about)
     minds = Minds([grown], preset="smoke", shipped=lambda body: None)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mirrormark.exam import subjects
+from mirrormark.exam import candidates
 from mirrormark.exam.results import load
 from mirrormark.report import demo as demos
 from mirrormark.training import weights
@@ -13,7 +13,7 @@ from mirrormark.training.weights import describe, save_snapshot
 
 
 def test_a_shipped_mind_sits_a_short_exam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
-    subject = subjects.untrained("smoke")
+    subject = candidates.untrained("smoke")
     about = describe(subject.mind, subject.setup, seed=3, episodes=64)
     save_snapshot(tmp_path / "weights", "infant", subject.mind, about)
     monkeypatch.setattr(weights, "SHIPPED", tmp_path / "weights")
@@ -36,7 +36,7 @@ def test_a_shipped_mind_sits_a_short_exam(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_what_is_no_exam_is_not_swept_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    subject = subjects.untrained("smoke")
+    subject = candidates.untrained("smoke")
     save_snapshot(tmp_path / "weights", "infant", subject.mind, describe(subject.mind, subject.setup))
     monkeypatch.setattr(weights, "SHIPPED", tmp_path / "weights")
     (tmp_path / "exam").mkdir()

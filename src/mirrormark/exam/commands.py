@@ -13,17 +13,17 @@ import numpy as np
 import tyro
 from rich.console import Console
 
-from mirrormark.exam import conditions, history, probes, subjects, tables
-from mirrormark.exam.crew import crew
+from mirrormark.exam import candidates, conditions, history, probes, tables
+from mirrormark.exam.agents import Mode
+from mirrormark.exam.candidates import Subject
+from mirrormark.exam.exam_run import Settings, claim, left_out, sit
 from mirrormark.exam.findings import lead
 from mirrormark.exam.measures import NO_MIND
-from mirrormark.exam.players import Mode
+from mirrormark.exam.progress import Telling
 from mirrormark.exam.protocol import Tables
 from mirrormark.exam.recording import save
 from mirrormark.exam.results import clean, dump, results
-from mirrormark.exam.sitting import Settings, claim, left_out, sit
-from mirrormark.exam.subjects import Subject
-from mirrormark.exam.telling import Telling
+from mirrormark.exam.workers import crew
 from mirrormark.training.checkpoint import write_json
 from mirrormark.training.commands import Device, choose_device
 from mirrormark.training.run_folder import command, versions
@@ -87,8 +87,8 @@ def gather(
     if not checkpoints and not preset:
         raise ValueError("no mind to examine: name a run or a checkpoint, or --preset for a new mind.")
     if preset:
-        return [subjects.untrained(preset, body, device=choose_device(device))]
-    return [subjects.load(path, choose_device(device)) for path in checkpoints]
+        return [candidates.untrained(preset, body, device=choose_device(device))]
+    return [candidates.load(path, choose_device(device)) for path in checkpoints]
 
 
 def examine(

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import torch
 
+from mirrormark.exam.candidates import Subject
 from mirrormark.exam.protocol import CONTROL_STEP_S
 from mirrormark.exam.recording import senses_of
-from mirrormark.exam.subjects import Subject
 from mirrormark.training.rollout import encode
 from mirrormark.training.run_folder import read_lines
 from mirrormark.training.weights import load_weights

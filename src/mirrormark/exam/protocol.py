@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mirrormark.envs.mirror_mark import ACTION_REPEAT_SIM_STEPS, EPISODE_CONTROL_STEPS, Worlds
 from mirrormark.envs.scene import TIMESTEP_S
 from mirrormark.exam import tables
-from mirrormark.exam.players import MindPlayer, Player
+from mirrormark.exam.agents import MindPlayer, Player
 from mirrormark.exam.view import mark_in_view
 
 CONTROL_STEP_S = TIMESTEP_S * ACTION_REPEAT_SIM_STEPS

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mirrormark.envs import bodies
-from mirrormark.exam import subjects
-from mirrormark.exam.subjects import Subject
+from mirrormark.exam import candidates
+from mirrormark.exam.candidates import Subject
 from mirrormark.training import weights
 
 SHIPPED, UNTRAINED = "shipped", "untrained"
@@ -24,7 +24,7 @@ class Minds:
         self._named: dict[str, Subject] = {}
         self._others: dict[tuple[str, str], Subject] = {}  # by name and body, as soon as somebody asks
         for path in paths:
-            self._add(subjects.load(path))
+            self._add(candidates.load(path))
 
     def _add(self, subject: Subject) -> None:
         same = sum(known.partition(" (")[0] == subject.name for known in self._named)
@@ -51,6 +51,6 @@ class Minds:
             return self._named[name]
         if (name, body) not in self._others:
             place = self._shipped(body) if name == SHIPPED else None
-            found = subjects.load(place) if place else subjects.untrained(self._preset, body)
+            found = candidates.load(place) if place else candidates.untrained(self._preset, body)
             self._others[name, body] = found
         return self._others[name, body]

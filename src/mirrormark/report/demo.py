@@ -13,8 +13,8 @@ from rich.progress import track
 from mirrormark.envs import bodies
 from mirrormark.envs.babbling import Movement, MovementConfig
 from mirrormark.envs.mirror_mark import Worlds
-from mirrormark.exam import commands, subjects
-from mirrormark.exam.sitting import Settings
+from mirrormark.exam import candidates, commands
+from mirrormark.exam.exam_run import Settings
 from mirrormark.report import report
 from mirrormark.training.weights import shipped
 
@@ -60,7 +60,7 @@ def demo(
 
 def _exam(place: Path, out: Path, runs: int) -> None:
     """A short exam from scratch, its report, and the verdict in a few lines."""
-    console, subject = Console(), subjects.load(place)
+    console, subject = Console(), candidates.load(place)
     settings = Settings(runs=runs, chance_runs=CHANCE_RUNS, conditions=CONDITIONS)
     if (out / "sitting.json").exists():  # of an earlier demo
         shutil.rmtree(out)

@@ -19,7 +19,7 @@ import numba
 import torch
 
 if TYPE_CHECKING:
-    from mirrormark.exam.subjects import Subject
+    from mirrormark.exam.candidates import Subject
 
 Summon = Callable[[], "list[Subject]"]
 """Gets the exam's minds: every process loads its own."""

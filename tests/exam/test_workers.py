@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from mirrormark.exam import commands, subjects
-from mirrormark.exam.sitting import Settings
+from mirrormark.exam import candidates, commands
+from mirrormark.exam.exam_run import Settings
 
 CONDITIONS = ("mirror", "absent", "untrained", "iid", "oracle")
 SCRIPT = f"""
 import os, signal, sys, torch
 from pathlib import Path
-from mirrormark.exam import commands, crew
-from mirrormark.exam.sitting import Settings
+from mirrormark.exam import commands, workers
+from mirrormark.exam.exam_run import Settings
 from mirrormark.report import report
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-crew.CORES_EACH = 1
+workers.CORES_EACH = 1
 torch.set_num_threads(1)
 out, runs, first = Path(sys.argv[1]), int(sys.argv[2]), os.getpid()
 
@@ -31,7 +31,7 @@ def summon():
         raise RuntimeError("no mind here")
     return commands.gather((), "smoke", None, "cpu")
 
-with crew.crew(summon, "cuda") as helpers:
+with workers.crew(summon, "cuda") as helpers:
     assert helpers is not None
     print("begun", flush=True)
     commands.examine(summon(), out, Settings(runs, 0, 4, conditions={CONDITIONS}), None, helpers)
@@ -51,7 +51,7 @@ def begin(out: Path, runs: int, *more: str) -> subprocess.Popen[str]:
 def alone(tmp_path_factory) -> Path:
     torch.set_num_threads(1)
     out = tmp_path_factory.mktemp("alone") / "exam"
-    commands.examine([subjects.untrained("smoke")], out, Settings(3, 0, 4, conditions=CONDITIONS))
+    commands.examine([candidates.untrained("smoke")], out, Settings(3, 0, 4, conditions=CONDITIONS))
     return out
 
 

@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from mirrormark.exam import subjects
+from mirrormark.exam import candidates
 from mirrormark.exam.conditions import EXAM
-from mirrormark.exam.sitting import Settings, sit
+from mirrormark.exam.exam_run import Settings, sit
 from mirrormark.training.weights import describe, save_snapshot
 
 
 @pytest.fixture(scope="module")
-def mind() -> subjects.Subject:
-    return subjects.untrained("smoke")
+def mind() -> candidates.Subject:
+    return candidates.untrained("smoke")
 
 
-def run_at(folder: Path, mind: subjects.Subject, seed: int = 0) -> Path:
+def run_at(folder: Path, mind: candidates.Subject, seed: int = 0) -> Path:
     """A run folder with one snapshot."""
     about = describe(mind.mind, mind.setup, preset="smoke", seed=seed)
     save_snapshot(folder / "snapshots", "episodes-1", mind.mind, about)
@@ -24,9 +24,9 @@ def run_at(folder: Path, mind: subjects.Subject, seed: int = 0) -> Path:
     return folder
 
 
-def test_two_minds_of_one_name_are_refused(mind: subjects.Subject, tmp_path: Path):
+def test_two_minds_of_one_name_are_refused(mind: candidates.Subject, tmp_path: Path):
     """Parts are kept by name: the second would be given the first one's runs."""
-    two = [subjects.load(run_at(tmp_path / place / "run", mind, k)) for k, place in enumerate("ab")]
+    two = [candidates.load(run_at(tmp_path / place / "run", mind, k)) for k, place in enumerate("ab")]
     assert [one.training_seed for one in two] == [0, 1]
     with pytest.raises(ValueError, match="two minds are called run@episodes-1"):
         sit(two, tmp_path / "exam", Settings(runs=1, chance_runs=1, conditions=(EXAM,)))
@@ -36,23 +36,23 @@ def test_a_name_that_nobody_has_is_answered_with_those_that_are_shipped():
     with pytest.raises(
         ValueError, match=r"dog does not exist: .* Shipped minds .*: (arm or infant|infant or arm)"
     ):
-        subjects.load(Path("dog"))
+        candidates.load(Path("dog"))
 
 
-def test_a_folder_of_runs_is_answered_with_a_run(mind: subjects.Subject, tmp_path: Path):
+def test_a_folder_of_runs_is_answered_with_a_run(mind: candidates.Subject, tmp_path: Path):
     run = run_at(tmp_path / "runs" / "first", mind)
     with pytest.raises(ValueError, match=f"folder of runs: give one of them, such as {re.escape(str(run))}"):
-        subjects.load(tmp_path / "runs")
+        candidates.load(tmp_path / "runs")
 
 
-def test_a_folder_of_snapshots_is_not_taken_for_one_of_them(mind: subjects.Subject, tmp_path: Path):
+def test_a_folder_of_snapshots_is_not_taken_for_one_of_them(mind: candidates.Subject, tmp_path: Path):
     run = run_at(tmp_path / "run", mind)
     with pytest.raises(ValueError, match=f"several minds: give the run, {re.escape(str(run))}, or one"):
-        subjects.load(run / "snapshots")
+        candidates.load(run / "snapshots")
 
 
-def test_a_damaged_snapshot_says_what_to_do(mind: subjects.Subject, tmp_path: Path):
+def test_a_damaged_snapshot_says_what_to_do(mind: candidates.Subject, tmp_path: Path):
     run = run_at(tmp_path / "run", mind)
     next((run / "snapshots" / "episodes-1").glob("*.safetensors")).write_bytes(b"")
     with pytest.raises(ValueError, match=r"is damaged: .* Copy it again, or give another"):
-        subjects.load(run)
+        candidates.load(run)

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from mirrormark.exam import commands, subjects
+from mirrormark.exam import candidates, commands
 from mirrormark.exam.conditions import EXAM
-from mirrormark.exam.sitting import Settings
-from mirrormark.exam.telling import Telling
+from mirrormark.exam.exam_run import Settings
+from mirrormark.exam.progress import Telling
 
 SMALL = Settings(runs=1, chance_runs=1, conditions=(EXAM, "iid"))
 
@@ -38,13 +38,13 @@ def test_a_folder_is_refused_before_anything_is_shown(tmp_path: Path):
     screen = io.StringIO()
     with pytest.raises(ValueError, match="empty folder"):
         commands.examine(
-            [subjects.untrained("smoke")], tmp_path, SMALL, Console(file=screen, force_terminal=True)
+            [candidates.untrained("smoke")], tmp_path, SMALL, Console(file=screen, force_terminal=True)
         )
     assert screen.getvalue() == ""
 
 
 def test_an_exam_into_a_file_tells_its_conditions(tmp_path: Path):
     log = io.StringIO()
-    commands.examine([subjects.untrained("smoke")], tmp_path / "exam", SMALL, Console(file=log))
+    commands.examine([candidates.untrained("smoke")], tmp_path / "exam", SMALL, Console(file=log))
     told = [line.split(" (")[0] for line in log.getvalue().splitlines() if line[0].isdigit()]
     assert told == ["1/2 mirror and mark", "2/2 random actions, i.i.d."]

@@ -17,13 +17,13 @@ import torch
 
 from mirrormark.envs.babbling import MovementConfig
 from mirrormark.envs.senses import Device
-from mirrormark.exam import conditions, crew, tables
+from mirrormark.exam import conditions, tables, workers
+from mirrormark.exam.agents import MindPlayer, Mode, MovementPlayer, OraclePlayer, Player
+from mirrormark.exam.candidates import Subject, check
 from mirrormark.exam.conditions import EXAM, Condition
 from mirrormark.exam.measures import NO_MIND
-from mirrormark.exam.players import MindPlayer, Mode, MovementPlayer, OraclePlayer, Player
 from mirrormark.exam.protocol import Keys, Tables, run_condition
 from mirrormark.exam.recording import keep_three, save
-from mirrormark.exam.subjects import Subject, check
 from mirrormark.training.checkpoint import write_json
 from mirrormark.training.env_config import WorldSetup, build_mind
 
@@ -147,7 +147,7 @@ def _help(
     which: tuple[int, str] | None, setup: WorldSetup, condition: Condition, out: Path, settings: Settings
 ) -> None:
     """In a helper: one condition of the mind with this number and these weights, onto the disk."""
-    subject = crew.minds()[which[0]] if which else None
+    subject = workers.minds()[which[0]] if which else None
     if which and subject and subject.fingerprint != which[1]:
         raise RuntimeError("the helper's mind has other weights")
     _part(subject, setup, condition, out, settings)

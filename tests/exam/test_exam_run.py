@@ -11,21 +11,12 @@ import torch
 from mirrormark.envs.babbling import MovementConfig
 from mirrormark.envs.mark import MarkConfig
 from mirrormark.envs.mirror import MirrorConfig
-from mirrormark.exam import (
-    commands,
-    conditions,
-    history,
-    players,
-    recording,
-    sitting,
-    subjects,
-    tables,
-)
+from mirrormark.exam import agents, candidates, commands, conditions, exam_run, history, recording, tables
+from mirrormark.exam.agents import MindPlayer, MovementPlayer
 from mirrormark.exam.conditions import EXAM
-from mirrormark.exam.players import MindPlayer, MovementPlayer
+from mirrormark.exam.exam_run import Settings, sit
 from mirrormark.exam.protocol import Keys, run_condition
 from mirrormark.exam.results import load
-from mirrormark.exam.sitting import Settings, sit
 from mirrormark.training.weights import describe, save_snapshot
 
 SMALL = Settings(runs=3, chance_runs=4, conditions=(EXAM, "absent", "sham", "iid"))
@@ -35,7 +26,7 @@ KEYS = Keys("r", "c", "infant", EXAM, 0, "flexor", "pixels")
 @pytest.fixture(scope="module")
 def mind():
     torch.set_num_threads(1)
-    return subjects.untrained("smoke")
+    return candidates.untrained("smoke")
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +64,7 @@ def test_same_seed_gives_the_same_bytes(mind, sat, tmp_path):
 
 def test_an_interrupted_exam_goes_on_where_it_stopped(mind, sat, tmp_path, monkeypatch):
     out = tmp_path / "exam"
-    real, begun = sitting._run, []
+    real, begun = exam_run._run, []
 
     def stop_at_second(subject, setup, condition, folder, settings):
         begun.append(condition.name)
@@ -81,7 +72,7 @@ def test_an_interrupted_exam_goes_on_where_it_stopped(mind, sat, tmp_path, monke
             raise KeyboardInterrupt
         return real(subject, setup, condition, folder, settings)
 
-    monkeypatch.setattr(sitting, "_run", stop_at_second)
+    monkeypatch.setattr(exam_run, "_run", stop_at_second)
     with pytest.raises(KeyboardInterrupt):
         commands.examine([mind], out, SMALL)
     assert not (out / "results.json").exists()
@@ -110,7 +101,7 @@ def test_results_are_versioned(sat, tmp_path):
 
 
 def test_the_symbolic_eye_is_labelled_and_never_passes(tmp_path):
-    subject = subjects.untrained("ideal")
+    subject = candidates.untrained("ideal")
     found = commands.examine([subject], tmp_path / "ideal", Settings(2, 0, 2, conditions=(EXAM, "iid")))
     assert (
         found["label"] == "ablation: told where the mark is seen" and found["verdict"]["status"] == "ablation"
@@ -145,7 +136,9 @@ def test_minds_that_do_not_belong_together(mind, tmp_path):
     with pytest.raises(ValueError, match="share training seed 0"):
         sit([mind, dataclasses.replace(mind, run="other")], tmp_path / "b", SMALL)
     with pytest.raises(ValueError, match="differs from untrained-smoke in tone"):
-        sit([mind, dataclasses.replace(subjects.untrained("ideal"), training_seed=1)], tmp_path / "c", SMALL)
+        sit(
+            [mind, dataclasses.replace(candidates.untrained("ideal"), training_seed=1)], tmp_path / "c", SMALL
+        )
     for name, value in (
         ("mirror", MirrorConfig(distance_m=0.2)),
         ("mark", MarkConfig(radius_m=0.03)),
@@ -165,17 +158,17 @@ def test_minds_that_do_not_belong_together(mind, tmp_path):
 def test_a_mind_comes_back_from_its_snapshot(mind, tmp_path):
     about = describe(mind.mind, mind.setup, preset="smoke", seed=5)
     save_snapshot(tmp_path / "snapshots", "episodes-1", mind.mind, about)
-    found = subjects.load(tmp_path)
+    found = candidates.load(tmp_path)
     assert found.training_seed == 5 and found.checkpoint == "episodes-1" and not found.costless
-    assert subjects.load(tmp_path).fingerprint == found.fingerprint, "else no exam of it could go on"
+    assert candidates.load(tmp_path).fingerprint == found.fingerprint, "else no exam of it could go on"
     part = next((tmp_path / "snapshots" / "episodes-1").glob("*.safetensors"))
     data = bytearray(part.read_bytes())
     data[-1] ^= 1
     part.write_bytes(data)
     with pytest.raises(ValueError, match="damaged"):
-        subjects.load(tmp_path)
+        candidates.load(tmp_path)
     with pytest.raises(ValueError, match="does not exist"):
-        subjects.load(tmp_path / "none")
+        candidates.load(tmp_path / "none")
 
 
 def test_the_command_prints_the_verdict(tmp_path, capsys):
@@ -187,7 +180,7 @@ def test_the_command_prints_the_verdict(tmp_path, capsys):
 def test_a_new_mind_goes_where_it_is_sent(monkeypatch):
     """The device of --preset, told without a GPU: torch's meta device."""
     monkeypatch.setattr(commands, "choose_device", lambda device: torch.device("meta"))
-    monkeypatch.setattr(subjects, "fingerprint", lambda mind: "0")
+    monkeypatch.setattr(candidates, "fingerprint", lambda mind: "0")
     (found,) = commands.gather((), "smoke", None, "cuda")
     assert {parameter.device.type for parameter in found.mind.parameters()} == {"meta"}
 
@@ -208,7 +201,7 @@ def run_folder(mind, folder, cost="self_prior"):
 
 
 def test_curves_over_training_come_from_the_run(mind, tmp_path):
-    subject = subjects.load(run_folder(mind, tmp_path / "run"))
+    subject = candidates.load(run_folder(mind, tmp_path / "run"))
     training = history.training([subject, mind])
     assert training["episodes"].tolist() == [10, 20] and (training["n"] == 16).all()
     assert training["training_seed"].tolist() == [4, 4] and training["distance_p05_m"].isna().all()
@@ -221,7 +214,7 @@ def test_curves_over_training_come_from_the_run(mind, tmp_path):
 
 
 def test_a_mind_without_the_cost_stands_beside_the_others(mind, tmp_path):
-    costless = subjects.load(run_folder(mind, tmp_path / "free", cost="none"))
+    costless = candidates.load(run_folder(mind, tmp_path / "free", cost="none"))
     assert costless.costless
     second = dataclasses.replace(mind, run="second", training_seed=1)
     settings = Settings(runs=2, chance_runs=2, conditions=(EXAM, "absent", "costless"))
@@ -236,7 +229,7 @@ def test_a_body_that_is_missing_is_named(mind, tmp_path):
     about = describe(mind.mind, dataclasses.replace(mind.setup, body="octopus"), preset="smoke", seed=0)
     save_snapshot(tmp_path / "snapshots", "episodes-1", mind.mind, about)
     with pytest.raises(ValueError, match="octopus"):
-        subjects.load(tmp_path)
+        candidates.load(tmp_path)
 
 
 def test_recorded_runs_are_lived_again_exactly(mind):
@@ -282,7 +275,7 @@ def test_players_act_within_bounds_and_repeat_themselves(mind):
 
 def test_g_of_a_run_is_the_g_of_its_frames(mind, monkeypatch):
     """Computed together at the end, in parts that do not divide evenly; each as the mind values it."""
-    monkeypatch.setattr(players, "LATENTS_AT_ONCE", 4)
+    monkeypatch.setattr(agents, "LATENTS_AT_ONCE", 4)
     worlds = conditions.get(EXAM).worlds(mind.setup, 2)
     observation, _ = worlds.reset(seed=[0, 1], marked=True)
     player, expected = MindPlayer(mind.mind), []
