@@ -22,7 +22,7 @@ def test_help_lists_every_command_at_once():
     done = run("--help")
     assert done.returncode == 0 and time.perf_counter() - start < 10
     assert all(name in done.stdout for name in COMMANDS)
-    assert "sits a short exam" in done.stdout, "what the demo does"
+    assert "takes a short exam" in done.stdout, "what the demo does"
 
 
 def test_version():

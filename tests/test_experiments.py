@@ -1,4 +1,5 @@
-"""What the experiments measure by: a ruler for dreams, episodes that are lived again, gate 4 by itself."""
+"""What the experiments measure by: a ruler for dreams, episodes that are lived again, the dreamed removal by
+itself."""
 
 import importlib.util
 import sys
@@ -11,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from mirrormark.envs.mirror_mark import Worlds
+from mirrormark.envs.mirror_mark import MirrorMarkEnvs
 from mirrormark.presets import PRESETS
-from mirrormark.training.env_config import build_mind
+from mirrormark.training.env_config import build_agent
 from mirrormark.training.rollout import encode
 from mirrormark.training.weights import Loaded
 
@@ -31,95 +32,101 @@ def experiment(name: str) -> ModuleType:
 
 @pytest.fixture(scope="module")
 def ideal() -> Loaded:
-    """A mind with the symbolic eye that has learned nothing."""
+    """An agent with the symbolic eye that has learned nothing."""
     torch.manual_seed(0)
-    preset = PRESETS["ideal"]
-    mind = build_mind(preset.mind, preset.world.worlds(1)).requires_grad_(False).eval()
-    return Loaded(mind, preset.world, {})
+    preset = PRESETS["symbolic"]
+    agent = build_agent(preset.agent, preset.env.make_envs(1)).requires_grad_(False).eval()
+    return Loaded(agent, preset.env, {})
 
 
 @pytest.mark.parametrize("site", ["mark", "yoked"])
 def test_the_ruler_of_dreams_agrees_with_the_world(ideal: Loaded, site: str):
     in_dreams = experiment("in_dreams")
-    worlds = ideal.world.worlds(6)
-    observation, _ = worlds.reset(seed=3, marked=True)
+    envs = ideal.env.make_envs(6)
+    observation, _ = envs.reset(seed=3, marked=True)
     rng, seen, real = np.random.default_rng(0), [], []
     for _ in range(5):
-        action = rng.uniform(-1, 1, (6, worlds.actions)).astype(np.float32)
+        action = rng.uniform(-1, 1, (6, envs.actions)).astype(np.float32)
         for _ in range(4):
-            observation, _, _, _, info = worlds.step(action)
-        seen.append(encode(ideal.mind, observation))
+            observation, _, _, _, info = envs.step(action)
+        seen.append(encode(ideal.agent, observation))
         real.append(info["hand_mark_distance_m" if site == "mark" else "yoked_distance_m"])
-    goal = worlds.patch if site == "mark" else worlds.yoked
+    goal = envs.patch if site == "mark" else envs.yoked
     nothing = torch.empty(0)
     past = in_dreams.Past(nothing, nothing, nothing, goal.body, goal.pos, goal.mat)
-    told = in_dreams.Ruler(ideal.mind, worlds).cm(torch.stack(seen, 1), past, np.arange(6))
+    told = in_dreams.Ruler(ideal.agent, envs).cm(torch.stack(seen, 1), past, np.arange(6))
     away = np.abs(told.numpy() - 100 * np.stack(real, 1))
     assert away.mean() < 0.5 and away.max() < 2  # joints are known to a bin of 64
-    others = in_dreams.Ruler(ideal.mind, worlds).cm(torch.stack(seen, 1), past, np.arange(6)[::-1])
+    others = in_dreams.Ruler(ideal.agent, envs).cm(torch.stack(seen, 1), past, np.arange(6)[::-1])
     assert np.abs(others.numpy() - 100 * np.stack(real, 1)).mean() > 2
 
 
 def test_an_episode_is_lived_again_with_its_mark_elsewhere(ideal: Loaded, monkeypatch: pytest.MonkeyPatch):
     knowable = experiment("knowable")
-    settings = knowable.Settings(Path("none"), episodes=8, sites=4, worlds=4)
-    life = knowable.live(ideal, settings)
+    settings = knowable.Settings(Path("none"), episodes=8, sites=4, envs=4)
+    trainer = knowable.live(ideal, settings)
 
-    def own_site_among_others(worlds: Worlds, _: object) -> list:
-        worlds.reset(seed=life.seeds[0], marked=True)
-        return [worlds.patch.site(world)._replace(pos=worlds.patch.pos[world].copy()) for world in range(4)]
+    def own_site_among_others(envs: MirrorMarkEnvs, _: object) -> list:
+        envs.reset(seed=trainer.seeds[0], marked=True)
+        return [envs.patch.site(world)._replace(pos=envs.patch.pos[world].copy()) for world in range(4)]
 
     monkeypatch.setattr(knowable, "draw_sites", own_site_among_others)
-    elsewhere = knowable.Elsewhere(ideal, life, settings)
+    elsewhere = knowable.Elsewhere(ideal, trainer, settings)
     cells, off, away = elsewhere.again(0, 60, within_m=1e9)
-    real = life.latent[0, 1:61, elsewhere.cell].flatten()
+    real = trainer.tokens[0, 1:61, elsewhere.cell].flatten()
     same, own = (cells == real).all(1), int(away.argmin())
     assert away[own] == pytest.approx(0, abs=1e-9)
     assert same[own] and not same.all()  # its own site is seen as it was
-    assert off[own] == (not life.on[0, 60])
+    assert off[own] == (not trainer.on[0, 60])
 
 
-def test_a_sequence_model_learns_by_itself_from_marked_everyday_episodes(
+def test_a_sequence_model_learns_by_itself_from_marked_babbling_episodes(
     ideal: Loaded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    gate_4 = experiment("gate_4")
-    monkeypatch.setattr(gate_4, "LAP", 4)
-    monkeypatch.setattr(gate_4, "STRIDE", 1)
+    dreamed_removal = experiment("dreamed_removal")
+    monkeypatch.setattr(dreamed_removal, "LAP", 4)
+    monkeypatch.setattr(dreamed_removal, "STRIDE", 1)
     sizes = {"width": 16, "layers": 1, "heads": 2, "ffn": 16, "sequences": 2, "frames": 24}
-    settings = gate_4.Settings(Path("none"), data=tmp_path / "data", episodes=8, steps=4, looks=2, **sizes)
-    laps = gate_4.lived(ideal.world, ideal.mind, replace(settings, share=(1, 2)))
+    settings = dreamed_removal.Settings(
+        Path("none"), data=tmp_path / "data", episodes=8, steps=4, looks=2, **sizes
+    )
+    iterations = dreamed_removal.lived(ideal.env, ideal.agent, replace(settings, share=(1, 2)))
     with pytest.raises(SystemExit, match="--share is 2 2"):
-        gate_4.lived(ideal.world, ideal.mind, replace(settings, share=(2, 2)))
-    with pytest.raises(SystemExit, match="1 of 2 laps are missing"):
-        gate_4.joined(laps)
-    second = laps[1].read_bytes()
-    data = gate_4.joined(gate_4.lived(ideal.world, ideal.mind, settings))
+        dreamed_removal.lived(ideal.env, ideal.agent, replace(settings, share=(2, 2)))
+    with pytest.raises(SystemExit, match="1 of 2 iterations are missing"):
+        dreamed_removal.joined(iterations)
+    second = iterations[1].read_bytes()
+    data = dreamed_removal.joined(dreamed_removal.lived(ideal.env, ideal.agent, settings))
     assert data["mark"].shape == (8, 101) and data["mark"][:, 0].all()
-    laps[1].unlink()  # whoever gathers a lap, it is the same
-    assert gate_4.lived(ideal.world, ideal.mind, settings)[1].read_bytes() == second
-    mind = gate_4.beginner(ideal, settings)
-    before = {name: weight.clone() for name, weight in mind.state_dict().items()}
-    memory = gate_4.remember(data, mind, settings)
-    assert memory.counts["random_marked"] == len(memory) == 8
-    looks = list(gate_4.learn(mind, memory, settings))
+    iterations[1].unlink()  # whoever gathers an iteration, it is the same
+    assert dreamed_removal.lived(ideal.env, ideal.agent, settings)[1].read_bytes() == second
+    agent = dreamed_removal.beginner(ideal, settings)
+    before = {name: weight.clone() for name, weight in agent.state_dict().items()}
+    buffer = dreamed_removal.remember(data, agent, settings)
+    assert buffer.counts["random_marked"] == len(buffer) == 8
+    looks = list(dreamed_removal.learn(agent, buffer, settings))
     assert [steps for steps, _ in looks] == [2, 4]
     changed = {
-        name.split(".")[0] for name, w in mind.state_dict().items() if not torch.equal(w, before[name])
+        name.split(".")[0] for name, w in agent.state_dict().items() if not torch.equal(w, before[name])
     }
     assert changed == {"dynamics"}
-    own = gate_4.beginner(ideal, replace(settings, goes_on=True)).dynamics.state_dict()
-    assert all(torch.equal(own[name], weight) for name, weight in ideal.mind.dynamics.state_dict().items())
+    own = dreamed_removal.beginner(ideal, replace(settings, goes_on=True)).world_model.state_dict()
+    assert all(
+        torch.equal(own[name], weight) for name, weight in ideal.agent.world_model.state_dict().items()
+    )
 
 
-def test_gate_4_goes_from_gathering_to_its_last_look(
+def test_dreamed_removal_goes_from_collecting_to_its_last_look(
     ideal: Loaded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    gate_4 = experiment("gate_4")
-    monkeypatch.setattr(gate_4, "LAP", 24)
-    monkeypatch.setattr(gate_4, "STRIDE", 1)
-    monkeypatch.setattr(gate_4, "load_weights", lambda *_: ideal)
+    dreamed_removal = experiment("dreamed_removal")
+    monkeypatch.setattr(dreamed_removal, "LAP", 24)
+    monkeypatch.setattr(dreamed_removal, "STRIDE", 1)
+    monkeypatch.setattr(dreamed_removal, "load_weights", lambda *_: ideal)
     sizes = {"width": 16, "layers": 1, "heads": 2, "ffn": 16, "sequences": 2, "frames": 24, "held_out": 24}
-    gate_4.main(gate_4.Settings(Path("none"), data=tmp_path, episodes=24, steps=1, looks=1, **sizes))
+    dreamed_removal.main(
+        dreamed_removal.Settings(Path("none"), data=tmp_path, episodes=24, steps=1, looks=1, **sizes)
+    )
     said = capsys.readouterr().out
     assert "ablation: told where the mark is seen; 24 episodes" in said
     assert "1 steps" in said and "of episodes it learned from" in said
@@ -135,7 +142,7 @@ def test_a_life_is_done_at_its_first_exam_point_from_there_on(tmp_path: Path):
     asked = side_by_side.SideBySide(tmp_path, tmp_path / "lives.txt", until=8_192)
     assert not side_by_side._done(asked, "one")
     (tmp_path / "one").mkdir()
-    exams = tmp_path / "one" / "exams.jsonl"
+    exams = tmp_path / "one" / "evaluations.jsonl"
     exams.write_text('{"episodes": 4096}\n{"episodes": 9000}')  # the second is still being written
     assert not side_by_side._done(asked, "one")
     exams.write_text('{"episodes": 4096}\n{"episodes": 9000}\n')
@@ -151,7 +158,9 @@ def test_newest_snapshots_come_home_in_turn(tmp_path: Path, capsys: pytest.Captu
             place.mkdir(parents=True)
             (place / "part-00000.safetensors").write_text(f"{name} {episodes}")
         (there / name / "config.json").write_text("{}")
-        (there / name / "exams.jsonl").write_text('{"episodes": 512, "removal_rate": 0.5}\n{"episodes": 1')
+        (there / name / "evaluations.jsonl").write_text(
+            '{"episodes": 512, "removal_rate": 0.5}\n{"episodes": 1'
+        )
     (there / "exams" / "all" / "parts").mkdir(parents=True)
     (there / "exams" / "all" / "results.json").write_text("{}")
     (there / "exams" / "all" / "parts" / "large.npz").write_text("large")
@@ -174,7 +183,7 @@ def test_newest_snapshots_come_home_in_turn(tmp_path: Path, capsys: pytest.Captu
 @pytest.mark.parametrize("hears", [True, False])
 def test_tokens_that_are_drawn_one_by_one_hear_those_before_them(hears: bool):
     torch.manual_seed(0)
-    net = experiment("one_by_one").OneByOne(tokens=4, classes=3, width=8, hears=hears)
+    net = experiment("one_by_one").OneByOne(frozen_tokenizer=4, classes=3, width=8, hears=hears)
     table, tokens = torch.randn(2, 4, 3).log_softmax(-1), torch.zeros(2, 4, dtype=torch.int64)
     assert torch.allclose(net(table, tokens), table, atol=1e-6)  # it begins by adding nothing
     torch.nn.init.normal_(net.out.weight)
@@ -202,8 +211,8 @@ def test_one_by_one_tells_what_each_way_of_drawing_costs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ideal: Loaded
 ):
     one_by_one, preset = experiment("one_by_one"), PRESETS["smoke"]
-    mind = build_mind(preset.mind, preset.world.worlds(1)).requires_grad_(False).eval()
-    loaded = Loaded(mind, preset.world, {})
+    agent = build_agent(preset.agent, preset.env.make_envs(1)).requires_grad_(False).eval()
+    loaded = Loaded(agent, preset.env, {})
     monkeypatch.setattr(one_by_one, "LAP", 2)
     monkeypatch.setattr(one_by_one, "load_weights", lambda _: loaded)
     one_by_one.main(one_by_one.Settings("none", episodes=2, held_out=8, steps=1, frames=4, width=8))

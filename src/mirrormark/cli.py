@@ -12,28 +12,28 @@ import tyro
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": (
         "mirrormark.report.demo:demo",
-        "the shipped infant sits a short exam before its mirror: no GPU, no OpenGL",
+        "the shipped infant takes a short exam before its mirror: no GPU, no OpenGL",
     ),
-    "train": ("mirrormark.train_command:train", "let a mind grow up: train or resume a run"),
+    "train": ("mirrormark.train_command:train", "let an agent grow up: train or resume a run"),
     "sweep": (
         "mirrormark.sweep.commands:sweep",
         "train and examine many seeds, bodies and settings, with one report",
     ),
     "runs": ("mirrormark.sweep.commands:runs", "list runs and their state"),
-    "exam": ("mirrormark.report.commands:exam", "sit the mirror-mark exam with all its controls"),
+    "exam": ("mirrormark.report.commands:exam", "take the mirror-mark exam with all its controls"),
     "lab": ("mirrormark.lab.command:lab", "meet the body in the browser, live: stick a mark on it"),
     "report": ("mirrormark.report.commands:report", "write the report of an exam again from its tables"),
     "bench world": ("mirrormark.envs.bench:bench_world", "how fast the world runs here"),
-    "bench codec": (
+    "bench tokenizer": (
         "mirrormark.training.bench:bench_codec",
-        "train each codec for a while and compare what it sees",
+        "train each tokenizer for a while and compare what it sees",
     ),
     "bench learn": ("mirrormark.training.bench:bench_learn", "how fast one train step runs here"),
     "bench sweep": ("mirrormark.sweep.bench:bench_sweep", "what a sweep costs beyond its commands"),
     "bench exam": ("mirrormark.exam.bench:bench_exam", "how long the default exam takes here"),
     "bench chance": (
         "mirrormark.exam.chance:bench_chance",
-        "how often everyday movement and the oracle remove a mark",
+        "how often motor babbling and the oracle remove a mark",
     ),
 }
 

@@ -6,17 +6,17 @@ from typing import Annotated, Literal
 
 import tyro
 
-from mirrormark.presets import PRESETS, Preset, preset
+from mirrormark.presets import PRESETS, Config, preset
 from mirrormark.training import commands
 from mirrormark.training.commands import Device
 
 
 @dataclass(frozen=True)
 class Train:
-    """Let a mind grow up: train or resume a run. Every field of the preset can be overridden."""
+    """Let an agent grow up: train or resume a run. Every field of the preset can be overridden."""
 
-    config: Annotated[Preset, tyro.conf.arg(name="")]
-    """The preset's world, mind and life."""
+    config: Annotated[Config, tyro.conf.arg(name="")]
+    """The preset's world, agent and life."""
     preset: str = "smoke"
     """smoke, ideal, laptop, swift, paper or paper-code."""
     body: str | None = None
@@ -39,14 +39,14 @@ def train(arguments: list[str]) -> None:
     asked = tyro.cli(
         Train, args=arguments, prog="mirrormark train", default=Train(config=preset(name), preset=name)
     )
-    world, life = asked.config.world, asked.config.life
-    if asked.body is not None and asked.body != world.body:
+    env, training = asked.config.env, asked.config.training
+    if asked.body is not None and asked.body != env.body:
         # A tone is a body's own: another body takes its default.
-        world = replace(world, body=asked.body, tone=None)
+        env = replace(env, body=asked.body, tone=None)
     if asked.cost != "self_prior":
-        life = replace(life, learner=replace(life.learner, cost=asked.cost))
-    out = asked.out or Path("runs") / f"{name}-{world.body}-seed{asked.seed}"
-    commands.train(name, world, asked.config.mind, life, asked.seed, out, asked.resume, asked.device)
+        training = replace(training, learner=replace(training.learner, cost=asked.cost))
+    out = asked.out or Path("runs") / f"{name}-{env.body}-seed{asked.seed}"
+    commands.train(name, env, asked.config.agent, training, asked.seed, out, asked.resume, asked.device)
 
 
 def _preset_name(arguments: list[str]) -> str:

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from tiny_agents import random_latent, tiny_mind
+from tiny_agents import random_tokens, tiny_agent
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
 
 from mirrormark.agent.actor_critic import PolicyConfig, TanhNormal
@@ -30,24 +30,24 @@ def test_extreme_actions_stay_finite():
 @pytest.mark.parametrize("bounded", [True, False])
 def test_bounded_mean(bounded):
     """D20: with tanh before the tanh normal the mode stays within ±.76."""
-    mind = tiny_mind(policy=PolicyConfig(hidden=16, bounded_mean=bounded))
+    agent = tiny_agent(policy=PolicyConfig(hidden=16, bounded_mean=bounded))
     with torch.no_grad():
-        mind.policy.head.bias.fill_(50.0)
-    mode = mind.policy(random_latent(mind, 4), torch.zeros(4, 16)).mean.tanh()
+        agent.policy.head.bias.fill_(50.0)
+    mode = agent.policy(random_tokens(agent, 4), torch.zeros(4, 16)).mean.tanh()
     assert (mode.abs() < 0.77).all() == bounded
 
 
 def test_value_starts_at_zero_and_has_the_papers_shape():
-    mind = tiny_mind()
-    latent, hidden = random_latent(mind, 4, 2), torch.randn(4, 2, 16)
-    assert torch.allclose(mind.value(latent, hidden), torch.zeros(4, 2), atol=1e-4)
-    assert mind.value.logits(latent, hidden).shape == (4, 2, 21)
+    agent = tiny_agent()
+    tokens, hidden = random_tokens(agent, 4, 2), torch.randn(4, 2, 16)
+    assert torch.allclose(agent.value(tokens, hidden), torch.zeros(4, 2), atol=1e-4)
+    assert agent.value.logits(tokens, hidden).shape == (4, 2, 21)
 
 
 def test_a_blind_policy_needs_a_past():
     """D10: it acts on a prediction."""
     with pytest.raises(ValueError, match=r"imagination\.context of at least 2"):
-        tiny_mind(
+        tiny_agent(
             policy=PolicyConfig(hidden=16, acts_on="prior"),
             imagination=ImaginationConfig(horizon=5, context=1),
         )

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from tiny_agents import CODECS, PIXELS, observe
+from tiny_agents import PIXELS, TOKENIZERS, observe
 
 from mirrormark.agent.bench import (
     CONTENDERS,
@@ -13,7 +13,7 @@ from mirrormark.agent.bench import (
     line,
     mark_recovery,
 )
-from mirrormark.agent.configs import MINDS
+from mirrormark.agent.configs import AGENTS
 
 
 def test_mark_recovery_counts_only_the_pixels_that_the_mark_changes():
@@ -41,33 +41,33 @@ def test_learning_rate_rises_then_falls_to_its_end():
 
 
 def test_every_contender_gets_better_with_training():
-    contenders = {name: Contender(CODECS[name][0], 0.1) for name in ("senses", "senses, scene")}
+    contenders = {name: Contender(TOKENIZERS[name][0], 0.1) for name in ("grid", "senses, scene")}
     frames = observe(PIXELS, 64)
     frames["vision"] = (frames["vision"] // 16 + 200).to(
         torch.uint8
     )  # bright frames: the mean can be learned
     marked = {**frames, "vision": frames["vision"].clone()}
     marked["vision"][:, 3:6, 3:6] = 0
-    runs = {}
+    groups = {}
     for steps in (1, 40):
         config = BenchConfig(steps=steps, batch=16, learning_rate=1e-2)
-        runs[steps] = dict(compare(PIXELS, frames, marked, frames, config, contenders))
+        groups[steps] = dict(compare(PIXELS, frames, marked, frames, config, contenders))
     for name in contenders:
-        assert runs[40][name].frame_error < 0.5 * runs[1][name].frame_error
-    text = line("senses", runs[40]["senses"])
+        assert groups[40][name].frame_error < 0.5 * groups[1][name].frame_error
+    text = line("grid", groups[40]["grid"])
     assert "mark_recovery" in heading() and text.startswith("| senses |")
     assert text.count("|") == heading().split("\n")[0].count("|") == heading().split("\n")[1].count("|")
 
 
-def test_swifts_own_codec_contends_with_its_own_quiet_loss():
-    assert CONTENDERS["swift"] == (MINDS["swift"].codec, MINDS["swift"].losses.quiet)
-    assert {contender.codec.kind for contender in CONTENDERS.values()} == {"categorical", "senses"}
+def test_swifts_own_tokenizer_contends_with_its_own_quiet_loss():
+    assert CONTENDERS["swift"] == (AGENTS["swift"].tokenizer, AGENTS["swift"].losses.rate)
+    assert {contender.tokenizer.kind for contender in CONTENDERS.values()} == {"categorical", "grid"}
 
 
-def test_a_codec_is_given_before_the_next_one_learns(monkeypatch):
+def test_a_tokenizer_is_given_before_the_next_one_learns(monkeypatch):
     learned = []
-    monkeypatch.setattr("mirrormark.agent.bench.train", lambda mind, *_: learned.append(mind) or 0.0)
+    monkeypatch.setattr("mirrormark.agent.bench.train", lambda agent, *_: learned.append(agent) or 0.0)
     frames = observe(PIXELS, 4)
-    contenders = {name: Contender(CODECS["senses"][0]) for name in "abc"}
+    contenders = {name: Contender(TOKENIZERS["grid"][0]) for name in "abc"}
     rows = compare(PIXELS, frames, frames, frames, BenchConfig(steps=1), contenders)
     assert [(name, len(learned)) for name, _ in rows] == [("a", 1), ("b", 2), ("c", 3)]

@@ -9,9 +9,9 @@ from mirrormark.agent.free_energy import (
     variational_free_energy,
 )
 from mirrormark.agent.numerics import TwoHot
-from mirrormark.agent.tokens import LatentSpec, draw, kl
+from mirrormark.agent.tokens import TokenSpec, kl, sample_tokens
 
-SPEC = LatentSpec((4, 4, 2))
+SPEC = TokenSpec((4, 4, 2))
 
 
 def tables(*lead: int, scale: float = 3.0):
@@ -30,7 +30,7 @@ def test_variational_free_energy_is_minus_elbo():
 
 
 def test_expected_free_energy_used_is_the_full_one_where_the_rest_is_constant():
-    """E6 -> E7: with the dropped terms constant, both order latents alike and differ by that constant."""
+    """E6 -> E7: with the dropped terms constant, both order tokens alike and differ by that constant."""
     log_prior = -torch.rand(9) * 50
     full = expected_free_energy_in_full(torch.tensor(-1.0), torch.tensor(-2.0), -3.0, -4.0, log_prior)
     assert torch.allclose(full - expected_free_energy(log_prior), torch.tensor(4.0), atol=1e-5)
@@ -55,8 +55,8 @@ def test_free_bits_clip_each_time_step_by_itself():
 
 def test_dynamics_and_representation_stop_opposite_sides():
     posterior, prior = tables(3, 2)
-    for table in (posterior, prior):
-        table.retain_grad()
+    for log_probs in (posterior, prior):
+        log_probs.retain_grad()
     L.dynamics_loss(posterior, prior, 0.0).backward(retain_graph=True)
     assert posterior.grad is None and prior.grad is not None
     prior.grad = None
@@ -66,20 +66,20 @@ def test_dynamics_and_representation_stop_opposite_sides():
 
 def test_point_mass_dynamics_loss_is_the_kl_of_a_point_mass():
     _, prior = tables(5, 2)
-    latent = draw(prior.detach())
-    rows = torch.nn.functional.one_hot(latent, 4).float()
+    tokens = sample_tokens(prior.detach())
+    rows = torch.nn.functional.one_hot(tokens, 4).float()
     expected = sum(
         kl_divergence(Categorical(probs=rows[..., k, :c]), Categorical(logits=prior[..., k, :c]))
         for k, c in enumerate(SPEC.classes)
     )
-    assert torch.isclose(L.point_dynamics_loss(latent, prior, 0.0), expected.mean(), atol=1e-3)
-    assert L.point_dynamics_loss(latent, prior, 100.0) == 100  # all of it is free
-    assert L.point_dynamics_loss(latent, prior * torch.nan, 100.0).isnan()
+    assert torch.isclose(L.point_dynamics_loss(tokens, prior, 0.0), expected.mean(), atol=1e-3)
+    assert L.point_dynamics_loss(tokens, prior, 100.0) == 100  # all of it is free
+    assert L.point_dynamics_loss(tokens, prior * torch.nan, 100.0).isnan()
 
 
 def test_quiet_loss_is_least_at_the_centre_and_linear_far_from_it():
-    quiet = [L.quiet_loss(torch.full((1, 4), a)).item() for a in (0.0, 0.5, -0.5, 1.0)]
-    assert quiet[0] == 0 and quiet[1] == quiet[2] and quiet[3] == pytest.approx(2 * quiet[1], rel=0.06)
+    rate = [L.rate_loss(torch.full((1, 4), a)).item() for a in (0.0, 0.5, -0.5, 1.0)]
+    assert rate[0] == 0 and rate[1] == rate[2] and rate[3] == pytest.approx(2 * rate[1], rel=0.06)
 
 
 def test_reconstruction_sums_over_the_sense_and_means_over_the_rest():
@@ -94,19 +94,19 @@ def test_weighted_sum_wants_the_same_names():
 
 def test_self_prior_loss_is_cross_entropy_plus_kl_to_the_slow_copy():
     """E10, both as means over tokens."""
-    online, slow = tables(6)
-    latent = draw(online.detach())
+    online, ema = tables(6)
+    tokens = sample_tokens(online.detach())
     surprise = sum(
-        -Categorical(logits=online[:, k, :c]).log_prob(latent[:, k]) for k, c in enumerate(SPEC.classes)
+        -Categorical(logits=online[:, k, :c]).log_prob(tokens[:, k]) for k, c in enumerate(SPEC.classes)
     )
     pull = sum(
-        kl_divergence(Categorical(logits=slow[:, k, :c]), Categorical(logits=online[:, k, :c]))
+        kl_divergence(Categorical(logits=ema[:, k, :c]), Categorical(logits=online[:, k, :c]))
         for k, c in enumerate(SPEC.classes)
     )
     assert torch.isclose(
-        L.self_prior_loss(online, slow, latent, 1.0), ((surprise + pull) / 3).mean(), atol=1e-4
+        L.self_prior_loss(online, ema, tokens, 1.0), ((surprise + pull) / 3).mean(), atol=1e-4
     )
-    assert torch.isclose(L.self_prior_loss(online, slow, latent, 0.0), (surprise / 3).mean(), atol=1e-4)
+    assert torch.isclose(L.self_prior_loss(online, ema, tokens, 0.0), (surprise / 3).mean(), atol=1e-4)
 
 
 def test_policy_loss_makes_costly_actions_rarer():
@@ -124,8 +124,8 @@ def test_policy_loss_rewards_entropy_and_stops_at_the_cost():
 
 def test_value_loss_moves_the_value_to_its_targets_and_weighs_later_steps_less():
     two_hot, logits = TwoHot(41, -5, 5), torch.zeros(1, 2, 41, requires_grad=True)
-    target, slow = torch.tensor([[3.0, 3.0]]), torch.tensor([[3.0, 3.0]])
-    L.value_loss(logits, target, slow, two_hot, L.discounts(2, 0.5, logits), 1.0).backward()
+    target, ema = torch.tensor([[3.0, 3.0]]), torch.tensor([[3.0, 3.0]])
+    L.value_loss(logits, target, ema, two_hot, L.discounts(2, 0.5, logits), 1.0).backward()
     assert torch.allclose(logits.grad[0, 1], 0.5 * logits.grad[0, 0])
     with torch.no_grad():
         moved = two_hot.decode(logits - logits.grad)

@@ -27,33 +27,35 @@ def test_symexp_undoes_symlog(x):
 @given(st.floats(-3e4, 3e4))
 def test_two_hot_round_trip(x):
     """The two-hot of x, read as probabilities, decodes to x (the expected bin is exact in symlog space)."""
-    coder = TwoHot()
-    weights = coder.encode(torch.tensor(x))
+    tokenizer = TwoHot()
+    weights = tokenizer.encode(torch.tensor(x))
     assert torch.isclose(weights.sum(), torch.tensor(1.0), atol=1e-4) and (weights > 0).sum() <= 2
-    assert torch.isclose(coder.decode(weights.log()), torch.tensor(x), rtol=2e-3, atol=2e-3)
+    assert torch.isclose(tokenizer.decode(weights.log()), torch.tensor(x), rtol=2e-3, atol=2e-3)
 
 
 def test_two_hot_holds_the_ends():
-    coder = TwoHot(11, -2, 2)
-    assert coder.encode(torch.tensor([1e9, -1e9])).argmax(-1).tolist() == [10, 0]
+    tokenizer = TwoHot(11, -2, 2)
+    assert tokenizer.encode(torch.tensor([1e9, -1e9])).argmax(-1).tolist() == [10, 0]
 
 
 def test_linear_bins_learn_the_mean_where_symlog_ones_do_not():
     """Returns of -500 and +100, equally often: their mean is -200."""
     seen = torch.tensor([-500.0, 100.0])
     linear, symlogged = TwoHot(255, -1000, 1000, linear=True), TwoHot()
-    learned = [coder.decode(coder.encode(seen).mean(0).log()) for coder in (linear, symlogged)]
+    learned = [tokenizer.decode(tokenizer.encode(seen).mean(0).log()) for tokenizer in (linear, symlogged)]
     assert learned[0] == pytest.approx(-200, abs=1) and learned[1] > -50
     assert linear.decode(linear.encode(torch.tensor(37.0)).log()) == pytest.approx(37, abs=0.1)
 
 
 def test_two_hot_cross_entropy_is_least_at_the_target():
-    coder = TwoHot()
+    tokenizer = TwoHot()
     right, wrong = (
-        coder.encode(torch.tensor(5.0)).add(1e-4).log(),
-        coder.encode(torch.tensor(9.0)).add(1e-4).log(),
+        tokenizer.encode(torch.tensor(5.0)).add(1e-4).log(),
+        tokenizer.encode(torch.tensor(9.0)).add(1e-4).log(),
     )
-    assert coder.cross_entropy(right, torch.tensor(5.0)) < coder.cross_entropy(wrong, torch.tensor(5.0))
+    assert tokenizer.cross_entropy(right, torch.tensor(5.0)) < tokenizer.cross_entropy(
+        wrong, torch.tensor(5.0)
+    )
 
 
 @pytest.mark.parametrize("lambda_", [0.0, 0.95, 1.0])
@@ -122,9 +124,9 @@ def test_zclip_without_gradients_says_so():
 
 def test_ema():
     fast, decay = nn.Linear(2, 2), 0.98
-    slow = copy.deepcopy(fast)
-    start = slow.weight.detach().clone()
+    ema = copy.deepcopy(fast)
+    start = ema.weight.detach().clone()
     with torch.no_grad():
         fast.weight.add_(1.0)
-    ema_update(slow, fast, decay)
-    assert torch.allclose(slow.weight, start + 0.02)
+    ema_update(ema, fast, decay)
+    assert torch.allclose(ema.weight, start + 0.02)

@@ -2,18 +2,18 @@
 
 import pytest
 import torch
-from tiny_agents import ACTIONS, CODECS, observe, tiny_mind
+from tiny_agents import ACTIONS, TOKENIZERS, observe, tiny_agent
 
 from mirrormark.agent import objective as O
 from mirrormark.agent.dream import Dream
 from mirrormark.agent.numerics import ZClip
-from mirrormark.agent.tokenizer_paper import CategoricalCodec
+from mirrormark.agent.tokenizer_paper import PaperTokenizer
 
 pytestmark = pytest.mark.gpu
 
 
-def batch(mind, frames: int = 6):
-    observation = {k: v.cuda() for k, v in observe(mind.codec.senses, 8, frames).items()}
+def batch(agent, frames: int = 6):
+    observation = {k: v.cuda() for k, v in observe(agent.tokenizer.senses, 8, frames).items()}
     return observation, (torch.rand(8, frames, ACTIONS) * 2 - 1).cuda()
 
 
@@ -25,68 +25,72 @@ LOSSES = {
         "auxiliary_proprioception",
         "representation",
     },
-    "senses": {"vision", "quiet"},
-    "senses, scene": {"vision", "quiet"},
+    "grid": {"vision", "rate"},
+    "senses, scene": {"vision", "rate"},
     "symbolic": set(),
 }
-"""Beside those of every mind: dynamics, self_prior, policy, value_loss."""
+"""Beside those of every agent: dynamics, self_prior, policy, value_loss."""
 
 
-def every_loss(mind, observation, action, latent, dreamed: Dream) -> dict[str, float]:
-    """Each term by itself, from given latents: rounding before a bf16 encoder may choose another class."""
+def every_loss(agent, observation, action, tokens, dreamed: Dream) -> dict[str, float]:
+    """Each term by itself, from given tokens: rounding before a bf16 encoder may choose another class."""
     torch.manual_seed(0)
-    code = mind.encode(observation, sample=False)
-    through, targets = mind.spec.one_hot(latent), mind.codec.targets(observation)
-    got = O._errors(mind, mind.codec.decode(through, observation), targets)
-    if isinstance(mind.codec, CategoricalCodec):
-        auxiliary = O._errors(mind, mind.codec.decode_for_two(through), targets)
+    encoding = agent.encode(observation, sample=False)
+    through, targets = agent.spec.one_hot(tokens), agent.tokenizer.targets(observation)
+    got = O._errors(agent, agent.tokenizer.decode(through, observation), targets)
+    if isinstance(agent.tokenizer, PaperTokenizer):
+        auxiliary = O._errors(agent, agent.tokenizer.decode_for_two(through), targets)
         got |= {f"auxiliary_{name}": error for name, error in auxiliary.items()}
-        got["embedding"] = sum(O._errors(mind, mind.codec.decode_embedding(code.embedding), targets).values())
-    if code.activation is not None:
-        got["quiet"] = O.L.quiet_loss(code.activation)
-    got |= O.dynamics_objective(mind, latent, action, code.logits).metrics
-    got |= O.self_prior_objective(mind, latent).metrics
-    mind.return_range.started.zero_()
-    policy, value = O.behaviour_objective(mind, dreamed)
+        got["embedding"] = sum(
+            O._errors(agent, agent.tokenizer.decode_embedding(encoding.embedding), targets).values()
+        )
+    if encoding.activation is not None:
+        got["rate"] = O.L.rate_loss(encoding.activation)
+    got |= O.dynamics_objective(agent, tokens, action, encoding.logits).metrics
+    got |= O.self_prior_objective(agent, tokens).metrics
+    agent.return_range.started.zero_()
+    policy, value = O.actor_critic_objective(agent, dreamed)
     names = ("policy", "entropy", "cost_dreamed")
     got |= {name: policy.metrics[name] for name in names} | {"value_loss": value.metrics["value_loss"]}
     return {name: loss.item() for name, loss in got.items()}
 
 
-@pytest.mark.parametrize("kind", CODECS)
+@pytest.mark.parametrize("kind", TOKENIZERS)
 def test_bf16_gives_the_losses_of_fp32(kind, monkeypatch):
     monkeypatch.setattr("mirrormark.agent.losses.FREE_NATS", 0.0)  # free nats would hide small KLs
-    mind = tiny_mind(kind).cuda()
-    observation, action = batch(mind)
-    latent = mind.encode(observation, sample=False).latent
-    dreamed = mind.dream(latent[:, :4], action[:, :3])
-    exact = every_loss(mind, observation, action, latent, dreamed)
+    agent = tiny_agent(kind).cuda()
+    observation, action = batch(agent)
+    tokens = agent.encode(observation, sample=False).tokens
+    dreamed = agent.dream(tokens[:, :4], action[:, :3])
+    exact = every_loss(agent, observation, action, tokens, dreamed)
     with torch.autocast("cuda", torch.bfloat16):
-        rough = every_loss(mind, observation, action, latent, dreamed)
+        rough = every_loss(agent, observation, action, tokens, dreamed)
     assert LOSSES[kind] | {"dynamics", "self_prior", "policy", "value_loss"} <= set(exact)
     for name, value in exact.items():
         assert rough[name] == pytest.approx(value, rel=0.02, abs=0.02), name
 
 
-@pytest.mark.parametrize("kind", CODECS)
+@pytest.mark.parametrize("kind", TOKENIZERS)
 def test_a_whole_train_step_is_one_graph(kind):
-    mind = tiny_mind(kind).cuda()
-    observation, action = batch(mind)
-    trained = [p for p in mind.parameters() if p.requires_grad]
+    agent = tiny_agent(kind).cuda()
+    observation, action = batch(agent)
+    trained = [p for p in agent.parameters() if p.requires_grad]
     optimiser = torch.optim.AdamW(trained, 1e-3, capturable=True, fused=True)
     clip = ZClip().cuda()
 
     def step() -> torch.Tensor:
         optimiser.zero_grad(set_to_none=True)
         with torch.autocast("cuda", torch.bfloat16):
-            world, code = O.world_objective(mind, observation, action)
-            prior = O.self_prior_objective(mind, code.latent)
-            policy, value = O.behaviour_objective(mind, mind.dream(code.latent[:, :4], action[:, :3]))
+            world, encoding = O.world_model_objective(agent, observation, action)
+            prior = O.self_prior_objective(agent, encoding.tokens)
+            policy, value = O.actor_critic_objective(
+                agent, agent.dream(encoding.tokens[:, :4], action[:, :3])
+            )
         total = world.loss + prior.loss + policy.loss + value.loss
         total.backward()
         clip.clip(trained)
         optimiser.step()
-        mind.update_ema()
+        agent.update_ema()
         return total
 
     stream = torch.cuda.Stream()

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from mirrormark.agent.agent import Mind
-from mirrormark.agent.configs import MINDS, PAPER, PAPER_CODE
+from mirrormark.agent.agent import Agent
+from mirrormark.agent.configs import AGENTS, PAPER, PAPER_CODE
 from mirrormark.agent.senses import SenseSpec
 
 DOC = Path(__file__).parents[2] / "docs" / "paper.md"
@@ -23,7 +23,7 @@ def rows(section: str) -> dict[str, object]:
     return {row["field"]: ast.literal_eval(row["value"]) for row in ROW.finditer(body)}
 
 
-def leaves(config, path: str = "mind") -> dict[str, object]:
+def leaves(config, path: str = "agent") -> dict[str, object]:
     """Dotted path -> value."""
     if not dataclasses.is_dataclass(config):
         return {path: config}
@@ -35,7 +35,7 @@ def leaves(config, path: str = "mind") -> dict[str, object]:
 
 def test_preset_paper_is_the_table():
     documented = {
-        field: value for field, value in rows("preset `paper`, field").items() if field.startswith("mind.")
+        field: value for field, value in rows("preset `paper`, field").items() if field.startswith("agent.")
     }
     assert documented == leaves(PAPER)
 
@@ -54,7 +54,7 @@ def test_numbers_in_the_code_are_the_list():
 def test_preset_paper_code_differs_only_where_the_table_says():
     here, there = leaves(PAPER), leaves(PAPER_CODE)
     differs = {field: there[field] for field in here if here[field] != there[field]}
-    documented = {f: v for f, v in rows("Preset `paper-code`").items() if f.startswith("mind.")}
+    documented = {f: v for f, v in rows("Preset `paper-code`").items() if f.startswith("agent.")}
     assert differs == documented and differs
 
 
@@ -71,19 +71,19 @@ def test_links_lead_somewhere():
 
 def test_functions_named_beside_the_equations_exist():
     (equations,) = (part for part in DOC.read_text().split("\n## ") if part.startswith("Equations"))
-    code = "".join(path.read_text() for path in (DOC.parents[1] / "src/mirrormark/mind").glob("*.py"))
+    encoding = "".join(path.read_text() for path in (DOC.parents[1] / "src/mirrormark/agent").glob("*.py"))
     names = re.findall(r"`([A-Za-z_]+)`", equations)
     assert len(names) > 10
     for name in names:
-        assert re.search(rf"^(def|class) {name}\b", code, re.MULTILINE), name
+        assert re.search(rf"^(def|class) {name}\b", encoding, re.MULTILINE), name
 
 
-@pytest.mark.parametrize("name", MINDS)
-def test_every_presets_mind_can_be_built_and_dreams(name):
-    eye = SenseSpec("symbol", 226) if name == "ideal" else SenseSpec("image", 64)
-    senses = {"proprioception": SenseSpec("vector", 12), "cell" if name == "ideal" else "vision": eye}
-    mind = Mind(MINDS[name], senses, 12)
-    context = MINDS[name].imagination.context
-    latent = torch.zeros(1, context, mind.spec.K, dtype=torch.int64)
-    dreamed = mind.dream(latent, torch.zeros(1, context - 1, 12))
-    assert dreamed.action.shape == (1, MINDS[name].imagination.horizon, 12)
+@pytest.mark.parametrize("name", AGENTS)
+def test_every_presets_agent_can_be_built_and_dreams(name):
+    eye = SenseSpec("symbol", 226) if name == "symbolic" else SenseSpec("image", 64)
+    senses = {"proprioception": SenseSpec("vector", 12), "cell" if name == "symbolic" else "vision": eye}
+    agent = Agent(AGENTS[name], senses, 12)
+    context = AGENTS[name].imagination.context
+    tokens = torch.zeros(1, context, agent.spec.K, dtype=torch.int64)
+    dreamed = agent.dream(tokens, torch.zeros(1, context - 1, 12))
+    assert dreamed.action.shape == (1, AGENTS[name].imagination.horizon, 12)

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from mirrormark.agent.self_prior import SelfPrior, SelfPriorConfig
-from mirrormark.agent.tokens import FLOOR, LatentSpec, kl
+from mirrormark.agent.tokens import FLOOR, TokenSpec, kl
 
-SPEC = LatentSpec((3, 2, 4))
+SPEC = TokenSpec((3, 2, 4))
 EVERY = torch.tensor(list(itertools.product(*(range(c) for c in SPEC.classes))))
 CHOICES = [
     {},
@@ -15,7 +15,7 @@ CHOICES = [
 ]
 
 
-def tiny(spec: LatentSpec = SPEC, **fields) -> SelfPrior:
+def tiny(spec: TokenSpec = SPEC, **fields) -> SelfPrior:
     prior = SelfPrior(spec, SelfPriorConfig(**{"width": 16, "heads": 2, "ffn": 32, **fields}))
     with torch.no_grad():  # far from even, so that a wrong sum shows
         for parameter in prior.parameters():
@@ -25,7 +25,7 @@ def tiny(spec: LatentSpec = SPEC, **fields) -> SelfPrior:
 
 @pytest.mark.parametrize("fields", CHOICES)
 def test_self_prior_is_a_distribution(fields):
-    """E3: the probabilities of all latents sum to one."""
+    """E3: the probabilities of all tokens sum to one."""
     prior = tiny(**fields)
     log_prob = prior.log_prob(EVERY)
     assert log_prob.exp().std() > 1e-3
@@ -47,10 +47,10 @@ def test_scoring_without_gradient_gives_the_learning_pass_to_the_bit(fields, hal
 
 def test_classes_that_a_token_has_not_are_at_the_floor_and_get_no_gradient():
     prior = tiny(vocabulary="per_token")
-    table = prior.logits(EVERY)
+    log_probs = prior.logits(EVERY)
     for k, classes in enumerate(SPEC.classes):
-        assert (table[:, k, classes:] == FLOOR).all() and (table[:, k, :classes] > -100).all()
-    kl(table.detach().roll(1, 0), table).mean().backward()
+        assert (log_probs[:, k, classes:] == FLOOR).all() and (log_probs[:, k, :classes] > -100).all()
+    kl(log_probs.detach().roll(1, 0), log_probs).mean().backward()
     assert prior.bias.grad is not None and prior.head.grad is not None
     for k, classes in enumerate(SPEC.classes):
         assert (prior.bias.grad[k, classes:] == 0).all() and (prior.head.grad[k, :, classes:] == 0).all()
@@ -60,8 +60,8 @@ def test_classes_that_a_token_has_not_are_at_the_floor_and_get_no_gradient():
 @pytest.mark.parametrize("fields", CHOICES)
 def test_tokens_see_only_those_before(fields):
     prior = tiny(**fields)
-    latent = torch.tensor([[0, 1, 2], [0, 1, 3], [1, 1, 3]])
-    tables = prior.logits(latent)
+    tokens = torch.tensor([[0, 1, 2], [0, 1, 3], [1, 1, 3]])
+    tables = prior.logits(tokens)
     assert torch.equal(tables[0], tables[1])
     assert torch.equal(tables[0, 0], tables[2, 0]) and not torch.allclose(
         tables[1, 1:, :2], tables[2, 1:, :2]
@@ -114,11 +114,11 @@ def test_teacher_forced_resampling_sees_the_original_tokens():
 
 def test_it_learns_a_density():
     """Two tokens that always agree: the entropy of the data, log 3, is reached."""
-    prior = SelfPrior(LatentSpec((3, 3)), SelfPriorConfig(width=16, heads=2, ffn=32))
+    prior = SelfPrior(TokenSpec((3, 3)), SelfPriorConfig(width=16, heads=2, ffn=32))
     optimiser = torch.optim.Adam(prior.parameters(), 1e-2)
     for _ in range(80):
-        latent = torch.randint(0, 3, (64, 1)).expand(-1, 2).contiguous()
-        loss = -prior.log_prob(latent).mean()
+        tokens = torch.randint(0, 3, (64, 1)).expand(-1, 2).contiguous()
+        loss = -prior.log_prob(tokens).mean()
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()

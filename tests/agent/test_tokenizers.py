@@ -1,53 +1,53 @@
 import pytest
 import torch
-from tiny_agents import CODECS, FAST, PIXELS, SYMBOLS, observe, tiny_mind
+from tiny_agents import FAST, PIXELS, SYMBOLS, TOKENIZERS, observe, tiny_agent
 from torch import nn
 
-from mirrormark.agent.agent import build_codec
-from mirrormark.agent.fsq import ScalarQuantiser, bin_centre, bin_index
+from mirrormark.agent.agent import build_tokenizer
+from mirrormark.agent.fsq import FSQ, bin_centre, bin_index
 from mirrormark.agent.losses import LossConfig
-from mirrormark.agent.objective import codec_objective
+from mirrormark.agent.objective import tokenizer_objective
 from mirrormark.agent.senses import SenseSpec
-from mirrormark.agent.token_heads import GridFollowing
-from mirrormark.agent.tokenizer import CodecConfig
-from mirrormark.agent.tokenizer_grid import SensesCodec
+from mirrormark.agent.token_heads import GridNextTokenHead
+from mirrormark.agent.tokenizer import TokenizerConfig
+from mirrormark.agent.tokenizer_grid import GridTokenizer
 from mirrormark.agent.tokenizer_paper import ImageDecoder, ImageEncoder
-from mirrormark.agent.tokens import LatentSpec
+from mirrormark.agent.tokens import TokenSpec
 
 PAPER = {"vision": SenseSpec("image", 64), "proprioception": SenseSpec("vector", 12)}
 
 
-@pytest.mark.parametrize("kind", CODECS)
+@pytest.mark.parametrize("kind", TOKENIZERS)
 @pytest.mark.parametrize("lead", [(2,), (2, 3)])
 def test_shapes(kind, lead):
-    config, senses = CODECS[kind]
-    codec = build_codec(config, senses)
+    config, senses = TOKENIZERS[kind]
+    tokenizer = build_tokenizer(config, senses)
     observation = observe(senses, *lead)
-    code = codec.encode(observation)
-    assert code.latent.shape == (*lead, codec.spec.K) and code.latent.dtype == torch.int64
-    assert torch.equal(code.straight_through.detach().round(), codec.spec.one_hot(code.latent))
-    assert (code.latent < torch.tensor(codec.spec.classes)).all()
-    for name, target in codec.targets(observation).items():
-        assert codec.decode(code.latent)[name].shape == target.shape
-    if code.logits is not None:
-        assert torch.allclose(code.logits.exp().sum(-1), torch.ones(*lead, codec.spec.K))
+    encoding = tokenizer.encode(observation)
+    assert encoding.tokens.shape == (*lead, tokenizer.spec.K) and encoding.tokens.dtype == torch.int64
+    assert torch.equal(encoding.straight_through.detach().round(), tokenizer.spec.one_hot(encoding.tokens))
+    assert (encoding.tokens < torch.tensor(tokenizer.spec.classes)).all()
+    for name, target in tokenizer.targets(observation).items():
+        assert tokenizer.decode(encoding.tokens)[name].shape == target.shape
+    if encoding.logits is not None:
+        assert torch.allclose(encoding.logits.exp().sum(-1), torch.ones(*lead, tokenizer.spec.K))
 
 
-@pytest.mark.parametrize("kind", ["categorical", "senses", "senses, scene"])
+@pytest.mark.parametrize("kind", ["categorical", "grid", "senses, scene"])
 def test_a_third_sense_is_one_more_entry(kind):
-    senses = {**CODECS[kind][1], "touch": SenseSpec("vector", 4)}
-    mind = tiny_mind(kind, senses)
-    objective, code = codec_objective(mind, observe(senses, 2))
+    senses = {**TOKENIZERS[kind][1], "touch": SenseSpec("vector", 4)}
+    agent = tiny_agent(kind, senses)
+    objective, encoding = tokenizer_objective(agent, observe(senses, 2))
     objective.loss.backward()
-    assert mind.decode(code.latent)["touch"].shape == (2, 4)
+    assert agent.decode(encoding.tokens)["touch"].shape == (2, 4)
 
 
 def test_the_papers_sizes():
     """Table II: 4 convolutions to 1024, mixer 1024, 32 variables of 32 classes."""
-    codec = build_codec(CodecConfig(), PAPER)
-    assert codec.spec.classes == (32,) * 32
-    assert codec.encoders["vision"](observe(PAPER, 2)["vision"]).shape == (2, 1024)
-    assert codec.encode(observe(PAPER, 2)).embedding.shape == (2, 1024)
+    tokenizer = build_tokenizer(TokenizerConfig(), PAPER)
+    assert tokenizer.spec.classes == (32,) * 32
+    assert tokenizer.encoders["vision"](observe(PAPER, 2)["vision"]).shape == (2, 1024)
+    assert tokenizer.encode(observe(PAPER, 2)).embedding.shape == (2, 1024)
 
 
 def test_fast_convolutions_are_the_classic_ones():
@@ -84,7 +84,7 @@ def test_bins_round_trip():
 
 @pytest.mark.parametrize("levels", [(8, 4), (5, 5), (3,), (2, 3, 4)])
 def test_fsq_classes_are_all_reachable_and_decode_to_what_was_rounded(levels):
-    quantise = ScalarQuantiser(levels)
+    quantise = FSQ(levels)
     raw = torch.atanh(quantise.codebook.clamp(-0.999, 0.999)).unsqueeze(0)
     index, one_hot, _ = quantise(raw)
     assert index.flatten().tolist() == list(range(quantise.classes))
@@ -92,18 +92,18 @@ def test_fsq_classes_are_all_reachable_and_decode_to_what_was_rounded(levels):
 
 
 @pytest.mark.parametrize("levels", [(5, 5, 5), (3,), (4,), (2, 3, 4), (6, 8)])
-def test_there_is_one_silent_token_and_a_hushed_one_is_it(levels):
-    quantise = ScalarQuantiser(levels, hush=0.5).eval()
+def test_there_is_one_silent_token_and_a_in_dead_zone_one_is_it(levels):
+    quantise = FSQ(levels, dead_zone=0.5).eval()
     said = quantise(torch.full((1, 2, len(levels)), -0.01))[0]
-    cells = LatentSpec((4, *[quantise.classes] * 4), ((4,), *[levels] * 4))
-    following = GridFollowing(cells.part(slice(0, 1)), cells.part(slice(1, None)), 8, 2, 3, False)
-    assert set(said.flatten().tolist()) == set(following.silent.tolist()) == {quantise.centre_class}
+    cells = TokenSpec((4, *[quantise.classes] * 4), ((4,), *[levels] * 4))
+    following = GridNextTokenHead(cells.part(slice(0, 1)), cells.part(slice(1, None)), 8, 2, 3, False)
+    assert set(said.flatten().tolist()) == set(following.inactive.tolist()) == {quantise.centre_class}
     least = quantise.codebook.square().sum(-1)
     assert least[quantise.centre_class] == pytest.approx(float(least.min()))
 
 
 def test_fsq_gradient_goes_straight_through_the_rounding():
-    quantise, raw = ScalarQuantiser((5, 4)), torch.randn(6, 3, 2, requires_grad=True)
+    quantise, raw = FSQ((5, 4)), torch.randn(6, 3, 2, requires_grad=True)
     _, one_hot, activation = quantise(raw)
     weight = torch.randn(6, 3, 2)
     got = torch.autograd.grad((quantise.scalars(one_hot) * weight).sum(), raw, retain_graph=True)[0]
@@ -112,71 +112,79 @@ def test_fsq_gradient_goes_straight_through_the_rounding():
 
 
 def test_senses_puts_joints_first_and_reads_them_back():
-    codec = build_codec(*CODECS["senses"])
+    tokenizer = build_tokenizer(*TOKENIZERS["grid"])
     observation = observe(PIXELS, 5)
-    latent = codec.encode(observation).latent
-    assert codec.tokens["proprioception"] == slice(0, 3) and codec.tokens["vision"] == slice(3, codec.spec.K)
-    assert torch.equal(latent[:, :3], bin_index(observation["proprioception"], 6))
-    felt = codec.decode(latent)["proprioception"]
+    tokens = tokenizer.encode(observation).tokens
+    assert tokenizer.slices["proprioception"] == slice(0, 3) and tokenizer.slices["vision"] == slice(
+        3, tokenizer.spec.K
+    )
+    assert torch.equal(tokens[:, :3], bin_index(observation["proprioception"], 6))
+    felt = tokenizer.decode(tokens)["proprioception"]
     assert (felt - observation["proprioception"]).abs().max() <= 1 / 6 + 1e-6
 
 
 def test_the_vision_decoder_sees_exact_angles_while_learning_and_bins_otherwise():
     torch.manual_seed(0)
-    codec = build_codec(CodecConfig(kind="senses", bins=6, **FAST), PIXELS)
-    nn.init.normal_(codec.image_decoder.last.weight)
-    latent = codec.encode(observe(PIXELS, 1)).latent
-    centre = codec.decode(latent)["proprioception"]
-    inside = {**observe(PIXELS, 1), "proprioception": centre + 0.1}  # same bin, other angle
-    assert codec.encode(inside).latent[0, :3].tolist() == latent[0, :3].tolist()
-    blind = codec.decode(latent)["vision"]
-    assert not torch.equal(codec.decode(latent, inside)["vision"], blind)
-    moved = latent.clone()
+    tokenizer = build_tokenizer(TokenizerConfig(kind="grid", bins=6, **FAST), PIXELS)
+    nn.init.normal_(tokenizer.image_decoder.last.weight)
+    tokens = tokenizer.encode(observe(PIXELS, 1)).tokens
+    mean_cost = tokenizer.decode(tokens)["proprioception"]
+    inside = {**observe(PIXELS, 1), "proprioception": mean_cost + 0.1}  # same bin, other angle
+    assert tokenizer.encode(inside).tokens[0, :3].tolist() == tokens[0, :3].tolist()
+    blind = tokenizer.decode(tokens)["vision"]
+    assert not torch.equal(tokenizer.decode(tokens, inside)["vision"], blind)
+    moved = tokens.clone()
     moved[:, 0] = (moved[:, 0] + 3) % 6
-    assert not torch.equal(codec.decode(moved)["vision"], blind)
+    assert not torch.equal(tokenizer.decode(moved)["vision"], blind)
 
 
 def test_surprise_is_the_image_less_what_posture_paints():
     """Two images that differ from the expectation alike are encoded alike only if the expectation is used."""
     torch.manual_seed(0)
-    codec = build_codec(CodecConfig(kind="senses", bins=6, encoder_sees="surprise", **FAST), PIXELS)
-    assert isinstance(codec, SensesCodec)
-    nn.init.normal_(codec.image_decoder.last.weight)
+    tokenizer = build_tokenizer(TokenizerConfig(kind="grid", bins=6, encoder_sees="surprise", **FAST), PIXELS)
+    assert isinstance(tokenizer, GridTokenizer)
+    nn.init.normal_(tokenizer.image_decoder.last.weight)
     angles = torch.rand(4, 3) * 2 - 1
     seen = []
-    codec.encoder.first.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    silent = torch.cat((bin_index(angles, 6), torch.full((4, codec.spec.K - 3), codec.silent_token)), -1)
+    tokenizer.encoder.first.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    inactive = torch.cat(
+        (bin_index(angles, 6), torch.full((4, tokenizer.spec.K - 3), tokenizer.inactive_token)), -1
+    )
     image = torch.rand(4, 16, 16, 3)
-    painted = codec.decode(silent, {"vision": image, "proprioception": angles})["vision"]
-    codec.encode({"vision": painted + 0.5, "proprioception": angles})
+    painted = tokenizer.decode(inactive, {"vision": image, "proprioception": angles})["vision"]
+    tokenizer.encode({"vision": painted + 0.5, "proprioception": angles})
     surprise = nn.functional.pixel_shuffle(seen[-1], 2)[:, 3:]
     assert torch.allclose(surprise, torch.zeros_like(surprise), atol=1e-5)
-    codec.encode({"vision": image, "proprioception": angles})
+    tokenizer.encode({"vision": image, "proprioception": angles})
     assert nn.functional.pixel_shuffle(seen[-1], 2)[:, 3:].abs().mean() > 0.1
 
 
 def test_silence_is_for_learning_only():
     torch.manual_seed(0)
-    codec = build_codec(CodecConfig(kind="senses", bins=6, silence=1.0, **FAST), PIXELS)
-    nn.init.normal_(codec.image_decoder.last.weight)
+    tokenizer = build_tokenizer(
+        TokenizerConfig(kind="grid", bins=6, vision_token_dropout=1.0, **FAST), PIXELS
+    )
+    nn.init.normal_(tokenizer.image_decoder.last.weight)
     observation = observe(PIXELS, 2)
-    latent = codec.encode(observation).latent
-    other = latent.clone()
+    tokens = tokenizer.encode(observation).tokens
+    other = tokens.clone()
     other[:, 3:] = (other[:, 3:] + 4) % 9
 
     def differs(seen) -> bool:
-        return not torch.equal(codec.decode(latent, seen)["vision"], codec.decode(other, seen)["vision"])
+        return not torch.equal(
+            tokenizer.decode(tokens, seen)["vision"], tokenizer.decode(other, seen)["vision"]
+        )
 
     assert not differs(observation) and differs(None)
-    codec.eval()
+    tokenizer.eval()
     assert differs(observation)
 
 
-def learn(mind, data: dict[str, torch.Tensor], steps: int) -> None:
-    optimiser = torch.optim.Adam(mind.codec.parameters(), 3e-3)
+def learn(agent, data: dict[str, torch.Tensor], steps: int) -> None:
+    optimiser = torch.optim.Adam(agent.tokenizer.parameters(), 3e-3)
     for _ in range(steps):
         chosen = torch.randint(len(data["vision"]), (64,))
-        objective, _ = codec_objective(mind, {k: v[chosen] for k, v in data.items()})
+        objective, _ = tokenizer_objective(agent, {k: v[chosen] for k, v in data.items()})
         optimiser.zero_grad()
         objective.loss.backward()
         optimiser.step()
@@ -187,21 +195,23 @@ def test_a_scene_token_tells_rooms_apart_and_leaves_the_cells_silent():
     torch.manual_seed(0)
     senses = {"vision": SenseSpec("image", 16), "proprioception": SenseSpec("vector", 1)}
     sizes = {"levels": (5,), "tokens_per_cell": 1, "channels": 8, "posture_width": 32, "bins": 8}
-    config = CodecConfig(kind="senses", scene_tokens=1, encoder_sees="surprise", silence=0.1, **sizes)
-    mind = tiny_mind("senses", senses, codec=config, losses=LossConfig(quiet=0.2))
-    codec = mind.codec
-    assert isinstance(codec, SensesCodec)
+    config = TokenizerConfig(
+        kind="grid", scene_tokens=1, encoder_sees="surprise", vision_token_dropout=0.1, **sizes
+    )
+    agent = tiny_agent("grid", senses, tokenizer=config, losses=LossConfig(rate=0.2))
+    tokenizer = agent.tokenizer
+    assert isinstance(tokenizer, GridTokenizer)
     angle = torch.rand(512, 1) * 2 - 1
     shade = (0.6 + 0.2 * angle)[:, None, None].expand(-1, 16, 16, 3).clone()
     dark = torch.arange(512) % 3 == 0
     shade[dark, :12] = 0.1
     data = {"vision": shade, "proprioception": angle}
-    learn(mind, data, 200)
-    vision = codec.encode(data).latent[:, codec.tokens["vision"]]
+    learn(agent, data, 200)
+    vision = tokenizer.encode(data).tokens[:, tokenizer.slices["vision"]]
     likeliest = [int(vision[rows, 0].mode().values) for rows in (dark, ~dark)]
     assert likeliest[0] != likeliest[1]
     assert (vision[dark, 0] == likeliest[0]).float().mean() > 0.95
-    assert (vision[:, 1:] == codec.silent_token).float().mean() > 0.95
+    assert (vision[:, 1:] == tokenizer.inactive_token).float().mean() > 0.95
 
 
 def rarely_patched() -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor], dict[str, torch.Tensor]]:
@@ -218,23 +228,25 @@ def rarely_patched() -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor], 
 PATCHED_CELL = 6
 
 
-def quiet_mind(losses: LossConfig):
+def low_rate_agent(losses: LossConfig):
     senses = {"vision": SenseSpec("image", 16), "proprioception": SenseSpec("vector", 1)}
-    config = CodecConfig(kind="senses", levels=(5,), tokens_per_cell=1, channels=8, posture_width=32, bins=8)
-    mind = tiny_mind("senses", senses, codec=config, losses=losses)
-    assert isinstance(mind.codec, SensesCodec)
-    return mind, mind.codec
+    config = TokenizerConfig(
+        kind="grid", levels=(5,), tokens_per_cell=1, channels=8, posture_width=32, bins=8
+    )
+    agent = tiny_agent("grid", senses, tokenizer=config, losses=losses)
+    assert isinstance(agent.tokenizer, GridTokenizer)
+    return agent, agent.tokenizer
 
 
 def test_quiet_tokens_fall_silent_and_speak_where_posture_does_not_tell():
     torch.manual_seed(0)
-    mind, codec = quiet_mind(LossConfig(quiet=0.2))
+    agent, tokenizer = low_rate_agent(LossConfig(rate=0.2))
     plain, patched, data = rarely_patched()
-    learn(mind, data, 150)
-    vision = codec.tokens["vision"]
-    silent = codec.encode(plain).latent[:, vision] == codec.silent_token
-    assert silent.float().mean() > 0.95
-    told = codec.encode(patched).latent[:, vision] != codec.encode(plain).latent[:, vision]
+    learn(agent, data, 150)
+    vision = tokenizer.slices["vision"]
+    inactive = tokenizer.encode(plain).tokens[:, vision] == tokenizer.inactive_token
+    assert inactive.float().mean() > 0.95
+    told = tokenizer.encode(patched).tokens[:, vision] != tokenizer.encode(plain).tokens[:, vision]
     assert told.float().sum(-1).mean() >= 0.9
     assert told[:, PATCHED_CELL].float().mean() > 0.9
 
@@ -244,33 +256,33 @@ def test_a_cell_that_falls_silent_too_soon_never_wakes(ramp):
     """A rate term that is strong from the first step silences the cell before its token means anything; one
     that grows leaves it its voice, and silences the others all the same."""
     torch.manual_seed(0)
-    mind, codec = quiet_mind(LossConfig(quiet=2.0, quiet_ramp=ramp))
+    agent, tokenizer = low_rate_agent(LossConfig(rate=2.0, rate_ramp=ramp))
     plain, patched, data = rarely_patched()
     for tenth in range(10):
-        mind.let_quiet_grow(tenth / 10)
-        learn(mind, data, 20)
-    vision = codec.tokens["vision"]
-    silent = codec.encode(plain).latent[:, vision] == codec.silent_token
-    told = codec.encode(patched).latent[:, vision][:, PATCHED_CELL] != codec.silent_token
-    assert silent.float().mean() > 0.95
+        agent.set_rate_progress(tenth / 10)
+        learn(agent, data, 20)
+    vision = tokenizer.slices["vision"]
+    inactive = tokenizer.encode(plain).tokens[:, vision] == tokenizer.inactive_token
+    told = tokenizer.encode(patched).tokens[:, vision][:, PATCHED_CELL] != tokenizer.inactive_token
+    assert inactive.float().mean() > 0.95
     assert told.float().mean() > 0.7 if ramp else not told.any()
 
 
 @pytest.mark.parametrize(
-    ("config", "senses", "sentence"),
+    ("config", "grid", "sentence"),
     [
-        (CodecConfig(kind="symbolic"), PIXELS, "cannot see images"),
-        (CodecConfig(), SYMBOLS, "cannot read symbols"),
-        (CodecConfig(), PIXELS, "64×64"),
-        (CodecConfig(channels=2), PAPER, "codec.embedding"),
-        (CodecConfig(kind="senses", levels=(1,)), PIXELS, "codec.levels"),
-        (CodecConfig(kind="ear"), PIXELS, "unknown codec.kind"),  # type: ignore[arg-type]
-        (CodecConfig(), {}, "at least one sense"),
+        (TokenizerConfig(kind="symbolic"), PIXELS, "cannot see images"),
+        (TokenizerConfig(), SYMBOLS, "cannot read symbols"),
+        (TokenizerConfig(), PIXELS, "64×64"),
+        (TokenizerConfig(channels=2), PAPER, "tokenizer.embedding"),
+        (TokenizerConfig(kind="grid", levels=(1,)), PIXELS, "tokenizer.levels"),
+        (TokenizerConfig(kind="ear"), PIXELS, "unknown tokenizer.kind"),  # type: ignore[arg-type]
+        (TokenizerConfig(), {}, "at least one sense"),
     ],
 )
-def test_clear_sentences_for_impossible_codecs(config, senses, sentence):
+def test_clear_sentences_for_impossible_tokenizers(config, senses, sentence):
     with pytest.raises(ValueError, match=sentence):
-        build_codec(config, senses)
+        build_tokenizer(config, senses)
 
 
 @pytest.mark.parametrize(
@@ -281,11 +293,11 @@ def test_clear_sentences_for_impossible_codecs(config, senses, sentence):
         ({"proprioception": torch.zeros(3, 3)}, "leading axes"),
         ({"proprioception": torch.zeros(2, 3, dtype=torch.int64)}, "wrong dtype"),
         ({"proprioception": None}, "lacks the senses"),
-        ({"smell": torch.zeros(2, 3)}, r"\['smell'\] unknown to this mind"),
+        ({"smell": torch.zeros(2, 3)}, r"\['smell'\] unknown to this agent"),
     ],
 )
 def test_clear_sentences_for_impossible_observations(change, sentence):
-    codec = build_codec(*CODECS["senses"])
+    tokenizer = build_tokenizer(*TOKENIZERS["grid"])
     observation = {k: v for k, v in {**observe(PIXELS, 2), **change}.items() if v is not None}
     with pytest.raises(ValueError, match=sentence):
-        codec.encode(observation)
+        tokenizer.encode(observation)

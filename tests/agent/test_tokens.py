@@ -2,38 +2,38 @@ import pytest
 import torch
 from torch.distributions import Categorical, kl_divergence
 
-from mirrormark.agent.tokens import FLOOR, LatentSpec, draw, kl, pick
+from mirrormark.agent.tokens import FLOOR, TokenSpec, gather_log_prob, kl, sample_tokens
 
-MIXED = LatentSpec((3, 3, 5, 2))
-EVEN = LatentSpec((4, 4))
+MIXED = TokenSpec((3, 3, 5, 2))
+EVEN = TokenSpec((4, 4))
 
 
 def test_sizes():
     assert (MIXED.K, MIXED.total, MIXED.widest, MIXED.offsets) == (4, 13, 5, (0, 3, 6, 11))
-    assert len(MIXED.runs) == 3 and len(EVEN.runs) == 1
+    assert len(MIXED.groups) == 3 and len(EVEN.groups) == 1
 
 
 @pytest.mark.parametrize("half", [False, True])
 def test_rows_for_linear_layers_have_the_precision_in_which_they_are_read(half):
-    latent = torch.stack([torch.randint(0, c, (7,)) for c in MIXED.classes], -1)
+    tokens = torch.stack([torch.randint(0, c, (7,)) for c in MIXED.classes], -1)
     other, layer = torch.rand(7, 6), torch.nn.Linear(MIXED.total + 6, 4)
     with torch.autocast("cpu", torch.bfloat16, enabled=half):
-        row = MIXED.beside(latent, other)
-        assert row.dtype == MIXED.hot(latent).dtype == (torch.bfloat16 if half else torch.float32)
-        plain = torch.cat((MIXED.one_hot(latent), other), -1)
+        row = MIXED.concat(tokens, other)
+        assert row.dtype == MIXED.hot(tokens).dtype == (torch.bfloat16 if half else torch.float32)
+        plain = torch.cat((MIXED.one_hot(tokens), other), -1)
         assert torch.equal(layer(row), layer(plain))
-        assert torch.equal(MIXED.beside(MIXED.one_hot(latent), other), row)
+        assert torch.equal(MIXED.concat(MIXED.one_hot(tokens), other), row)
 
 
 @pytest.mark.parametrize("spec", [MIXED, EVEN])
 def test_one_hot_has_one_one_for_each_token(spec):
-    latent = torch.stack([torch.randint(0, c, (7, 2)) for c in spec.classes], -1)
-    hot = spec.one_hot(latent)
+    tokens = torch.stack([torch.randint(0, c, (7, 2)) for c in spec.classes], -1)
+    hot = spec.one_hot(tokens)
     assert hot.shape == (7, 2, spec.total)
     for k, (start, classes) in enumerate(zip(spec.offsets, spec.classes)):
         part = hot[..., start : start + classes]
-        assert torch.equal(part.sum(-1), torch.ones(7, 2)) and torch.equal(part.argmax(-1), latent[..., k])
-    assert torch.equal(spec.rows(hot, fill=0.0).argmax(-1), latent)
+        assert torch.equal(part.sum(-1), torch.ones(7, 2)) and torch.equal(part.argmax(-1), tokens[..., k])
+    assert torch.equal(spec.rows(hot, fill=0.0).argmax(-1), tokens)
 
 
 def test_flat_undoes_rows():
@@ -43,10 +43,10 @@ def test_flat_undoes_rows():
 
 @pytest.mark.parametrize("unimix", [0.0, 0.01])
 def test_every_token_is_a_distribution_over_its_own_classes(unimix):
-    table = MIXED.log_probs(torch.randn(6, MIXED.total) * 5, unimix)
-    assert torch.allclose(table.exp().sum(-1), torch.ones(6, 4))
+    log_probs = MIXED.log_probs(torch.randn(6, MIXED.total) * 5, unimix)
+    assert torch.allclose(log_probs.exp().sum(-1), torch.ones(6, 4))
     for k, classes in enumerate(MIXED.classes):
-        assert (table[:, k, classes:] == FLOOR).all() and (table[:, k, :classes] > FLOOR).all()
+        assert (log_probs[:, k, classes:] == FLOOR).all() and (log_probs[:, k, :classes] > FLOOR).all()
 
 
 def test_unimix_floor():
@@ -67,19 +67,19 @@ def test_kl_and_pick_against_torch_distributions():
         for k, c in enumerate(MIXED.classes)
     )
     assert torch.allclose(kl(p, q), expected, atol=1e-5)
-    latent = draw(p)
+    tokens = sample_tokens(p)
     picked = torch.stack(
-        [Categorical(logits=p[:, k, :c]).log_prob(latent[:, k]) for k, c in enumerate(MIXED.classes)], -1
+        [Categorical(logits=p[:, k, :c]).log_prob(tokens[:, k]) for k, c in enumerate(MIXED.classes)], -1
     )
-    assert torch.allclose(pick(p, latent), picked, atol=1e-5)
+    assert torch.allclose(gather_log_prob(p, tokens), picked, atol=1e-5)
 
 
 def test_draw_follows_the_distribution():
     torch.manual_seed(0)
-    table = MIXED.log_probs(torch.randn(MIXED.total))
-    latent = draw(table.expand(20_000, -1, -1))
-    assert torch.allclose(MIXED.one_hot(latent).mean(0), MIXED.flat(table.exp()), atol=0.015)
-    assert torch.equal(draw(table, temperature=0), table.argmax(-1))
+    log_probs = MIXED.log_probs(torch.randn(MIXED.total))
+    tokens = sample_tokens(log_probs.expand(20_000, -1, -1))
+    assert torch.allclose(MIXED.one_hot(tokens).mean(0), MIXED.flat(log_probs.exp()), atol=0.015)
+    assert torch.equal(sample_tokens(log_probs, temperature=0), log_probs.argmax(-1))
 
 
 def test_clear_sentences():
@@ -90,4 +90,4 @@ def test_clear_sentences():
     with pytest.raises(ValueError, match="8 entries"):
         EVEN.as_one_hot(torch.zeros(3, 7))
     with pytest.raises(ValueError, match="classes"):
-        LatentSpec(())
+        TokenSpec(())

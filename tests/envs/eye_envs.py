@@ -69,7 +69,7 @@ def random_marks(scene: Scene, n: int, seed: int = 0) -> tuple[Marks, list[str]]
     return Marks(np.array(body), np.array(pos), np.array(mat), radius, colour, shown, shown.copy()), names
 
 
-def random_worlds(name: str, n: int, seed: int = 0) -> tuple[Scene, Poses]:
+def random_envs(name: str, n: int, seed: int = 0) -> tuple[Scene, Poses]:
     """A body in n random postures, each with a mark."""
     scene = build(bodies.get(name))
     xpos, xmat = body_poses(scene.model, random_qpos(scene, n, seed))
@@ -86,7 +86,7 @@ FORWARD_CAMERA = Camera(0, np.zeros(3), np.array([[0.0, 0, -1], [-1, 0, 0], [0, 
 
 
 def toy(geoms: str, pane_axes: str = "0 -1 0 0 0 1") -> mujoco.MjModel:
-    """A square pane through (1, 0, 0), by default facing the origin, and some geoms in the world."""
+    """A square pane through (1, 0, 0), by default facing the origin, and some geoms in the environment."""
     return mujoco.MjModel.from_xml_string(f"""<mujoco>
       <visual><map znear=".01" zfar="10"/><headlight ambient=".5 .5 .5" diffuse="0 0 0"/></visual>
       <statistic extent="1"/>
@@ -98,7 +98,7 @@ def toy(geoms: str, pane_axes: str = "0 -1 0 0 0 1") -> mujoco.MjModel:
 
 
 def toy_poses(model: mujoco.MjModel, marks: Marks | None = None, kind: int = PRESENT) -> Poses:
-    """One world of a toy: its pane is centred on (1, 0, 0)."""
+    """One environment of a toy: its pane is centred on (1, 0, 0)."""
     xpos, xmat = body_poses(model, np.zeros((1, model.nq)))
     panes = panes_of(model, 1, kind)._replace(centre=np.array([[1.0, 0.0, 0.0]]))
     return Poses(xpos, xmat, xpos, xmat, panes, no_marks(1) if marks is None else marks)

@@ -1,10 +1,10 @@
-"""Bad input: one clear sentence that names the field, and the worlds stay usable."""
+"""Bad input: one clear sentence that names the field, and the environments stay usable."""
 
 import numpy as np
 import pytest
 
 from mirrormark.envs.mirror import MirrorConfig
-from mirrormark.envs.mirror_mark import Worlds
+from mirrormark.envs.mirror_mark import MirrorMarkEnvs
 
 
 @pytest.mark.parametrize(
@@ -17,13 +17,13 @@ from mirrormark.envs.mirror_mark import Worlds
     ],
 )
 def test_a_bad_action_is_refused_and_the_world_goes_on(bad, sentence):
-    worlds = Worlds("infant", 2, senses=("proprioception",))
-    worlds.reset(seed=0)
-    before = worlds.state.copy()
+    envs = MirrorMarkEnvs("infant", 2, senses=("proprioception",))
+    envs.reset(seed=0)
+    before = envs.state.copy()
     with pytest.raises(ValueError, match=sentence):
-        worlds.step(bad)
-    assert np.array_equal(worlds.state, before)
-    worlds.step(np.zeros((2, 12), np.float32))
+        envs.step(bad)
+    assert np.array_equal(envs.state, before)
+    envs.step(np.zeros((2, 12), np.float32))
 
 
 @pytest.mark.parametrize(
@@ -40,13 +40,13 @@ def test_a_bad_action_is_refused_and_the_world_goes_on(bad, sentence):
         ({"tone_scale": -1.0}, "tone_scale"),
         ({"senses": ("smell",)}, "smell"),
         ({"device": "tpu"}, "tpu"),
-        ({"n": 2, "mirror": [MirrorConfig()]}, "1 mirrors for 2 worlds"),
+        ({"n": 2, "mirror": [MirrorConfig()]}, "1 mirrors for 2 environments"),
         ({"n": 2, "mirror": [MirrorConfig(), MirrorConfig(distance_m=0.2)]}, "place or size"),
     ],
 )
 def test_bad_arguments_are_named(arguments, sentence):
     with pytest.raises(ValueError, match=sentence):
-        Worlds(**arguments)
+        MirrorMarkEnvs(**arguments)
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,9 @@ def test_bad_arguments_are_named(arguments, sentence):
 )  # fmt: skip
 def test_bad_resets_are_named(arguments, sentence):
     with pytest.raises(ValueError, match=sentence):
-        Worlds("infant", 2, senses=("proprioception",)).reset(**arguments)
+        MirrorMarkEnvs("infant", 2, senses=("proprioception",)).reset(**arguments)
 
 
 def test_step_before_reset_is_a_clear_mistake():
     with pytest.raises(ValueError, match="reset first"):
-        Worlds("infant", 1).step(np.zeros((1, 12), np.float32))
+        MirrorMarkEnvs("infant", 1).step(np.zeros((1, 12), np.float32))

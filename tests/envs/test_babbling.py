@@ -1,17 +1,17 @@
-"""Everyday movement."""
+"""Motor babbling."""
 
 import numpy as np
 import pytest
 
-from mirrormark.envs.babbling import KINDS, Movement, MovementConfig
-from mirrormark.envs.mirror_mark import Worlds
+from mirrormark.envs.babbling import KINDS, Babbling, BabblingConfig
+from mirrormark.envs.mirror_mark import MirrorMarkEnvs
 
 
 def episode(kind: str, seeds: list[int], steps: int = 60) -> np.ndarray:
-    movement = Movement(MovementConfig(kind), actions=12)
-    movement.begin(seeds)
+    babbling = Babbling(BabblingConfig(kind), actions=12)
+    babbling.begin(seeds)
     seen = {"proprioception": np.zeros((len(seeds), 12), np.float32)}
-    return np.stack([movement.act(seen) for _ in range(steps)], axis=1)
+    return np.stack([babbling.act(seen) for _ in range(steps)], axis=1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -32,7 +32,7 @@ def test_holds_are_drawn_per_episode_up_to_the_longest():
     assert min(holds) == 1 and max(holds) == 16
 
 
-def test_bouts_are_held_movement_with_rests_of_ten_to_forty_control_steps():
+def test_bouts_are_held_babbling_with_rests_of_ten_to_forty_control_steps():
     seeds = list(range(300))
     bouts, held = (episode(kind, seeds, steps=100) for kind in ("bouts", "held"))
     moves = bouts.any(-1)
@@ -47,20 +47,20 @@ def test_bouts_are_held_movement_with_rests_of_ten_to_forty_control_steps():
 @pytest.mark.parametrize("lengths", [(0, 10), (20, 10)])
 def test_impossible_bouts_are_refused(lengths):
     with pytest.raises(ValueError, match="bout_control_steps"):
-        MovementConfig("bouts", bout_control_steps=lengths)
+        BabblingConfig("bouts", bout_control_steps=lengths)
 
 
 def test_goal_babbling_reaches_its_postures():
-    worlds = Worlds("infant", 32, tone="neck", senses=("proprioception",))
-    movement = Movement(MovementConfig("goal"), worlds.actions)
-    observation, _ = worlds.reset(seed=0)
-    movement.begin(range(32))
+    envs = MirrorMarkEnvs("infant", 32, tone="neck", senses=("proprioception",))
+    babbling = Babbling(BabblingConfig("goal"), envs.actions)
+    observation, _ = envs.reset(seed=0)
+    babbling.begin(range(32))
     for _ in range(25):
-        observation, *_ = worlds.step(movement.act(observation))
-    arms = np.abs(movement._values[:, 0, 2:] - observation["proprioception"][:, 2:])
+        observation, *_ = envs.step(babbling.act(observation))
+    arms = np.abs(babbling._values[:, 0, 2:] - observation["proprioception"][:, 2:])
     assert np.median(arms) < 0.35
 
 
-def test_unknown_movement_is_named():
+def test_unknown_babbling_is_named():
     with pytest.raises(ValueError, match="dance"):
-        MovementConfig("dance")  # pyright: ignore[reportArgumentType]
+        BabblingConfig("dance")  # pyright: ignore[reportArgumentType]

@@ -11,7 +11,7 @@ from mirrormark.envs.raycaster.eye import (
     MARK,
     MIRRORED,
     NO_CELL,
-    PLATE,
+    PANE,
     Camera,
     Eye,
     camera_at,
@@ -23,7 +23,7 @@ from mirrormark.envs.raycaster.eye import (
 )
 from mirrormark.envs.raycaster.placement import ON_PANE
 
-from .eye_envs import FORWARD_CAMERA, body_poses, own_eye, random_qpos, random_worlds, toy, toy_poses
+from .eye_envs import FORWARD_CAMERA, body_poses, own_eye, random_envs, random_qpos, toy, toy_poses
 
 BALL = '<geom name="ball" type="sphere" size=".02" pos="{}"/>'
 NO_KEY = np.zeros(1, np.uint64)
@@ -63,22 +63,20 @@ def test_left_stays_left_in_the_mirror():
 
 def test_the_mirror_shows_the_flipped_view_of_one_who_stands_behind_it():
     """The pane shows, flipped, what a true camera at the eye's reflected place sees without a pane."""
-    scene, worlds = random_worlds("infant", 4)
+    scene, envs = random_envs("infant", 4)
     eye = own_eye(scene, sky_rgb=(0, 0, 0))
-    labels, image = eye.look(*worlds), eye.see(*worlds, np.zeros(4, np.uint64), 0)
+    labels, image = eye.look(*envs), eye.see(*envs, np.zeros(4, np.uint64), 0)
     gone = panes_of(scene.model, 4, ABSENT)
     gone = gone._replace(centre=gone.centre - 50.0)
     for w in range(4):
         n, c = scene.pane.mat[:, 2], scene.pane.centre
         flip = np.eye(3) - 2 * np.outer(n, n)
         b = eye.camera.body
-        place = worlds.xpos[w, b] + worlds.xmat[w, b] @ eye.camera.pos
-        axes = (
-            flip @ worlds.xmat[w, b] @ eye.camera.mat * (-1, 1, 1)
-        )  # the flipped right keeps it right-handed
+        place = envs.xpos[w, b] + envs.xmat[w, b] @ eye.camera.pos
+        axes = flip @ envs.xmat[w, b] @ eye.camera.mat * (-1, 1, 1)  # the flipped right keeps it right-handed
         behind = Camera(0, c + flip @ (place - c), axes, eye.camera.fovy_rad)
         plain = Eye(scene.model, behind, mark_in_direct_view=True, sky_rgb=(0, 0, 0))
-        view = plain.see(*worlds._replace(panes=gone).only(w), NO_KEY, 0)[0][:, ::-1]
+        view = plain.see(*envs._replace(panes=gone).only(w), NO_KEY, 0)[0][:, ::-1]
         mirror = labels[w] >= MIRRORED
         assert mirror.sum() > 200
         assert (np.abs(view[mirror].astype(int) - image[w][mirror]).max(axis=1) > 2).mean() < 0.005
@@ -86,35 +84,35 @@ def test_the_mirror_shows_the_flipped_view_of_one_who_stands_behind_it():
 
 @pytest.mark.parametrize("kind", [ABSENT, COVERED])
 def test_without_a_mirror_nothing_of_it_is_seen(kind):
-    scene, worlds = random_worlds("infant", 8)
+    scene, envs = random_envs("infant", 8)
     eye, keys = own_eye(scene), np.zeros(8, np.uint64)
     panes = panes_of(scene.model, 8, kind)
-    blind = worlds._replace(panes=panes)
+    blind = envs._replace(panes=panes)
     labels = eye.look(*blind)
-    assert mirror_share(eye.look(*worlds)).max() > 0.3
+    assert mirror_share(eye.look(*envs)).max() > 0.3
     assert not (labels >= MIRRORED).any()
     assert not (labels == MARK).any()
-    assert (labels == PLATE).any()
-    bare = blind._replace(marks=no_marks(8), mirror_xpos=worlds.mirror_xpos + 0.1)
+    assert (labels == PANE).any()
+    bare = blind._replace(marks=no_marks(8), mirror_xpos=envs.mirror_xpos + 0.1)
     assert np.array_equal(eye.see(*blind, keys), eye.see(*bare, keys))
 
 
 def test_an_absent_mirror_looks_like_wall_and_has_no_frame():
-    scene, worlds = random_worlds("infant", 8)
+    scene, envs = random_envs("infant", 8)
     eye = own_eye(scene)
     frame = np.nonzero(eye.geoms.body == ON_PANE)[0]
-    assert np.isin(eye.look(*worlds), frame).any()
-    assert np.isin(eye.look(*worlds._replace(panes=panes_of(scene.model, 8, COVERED))), frame).any()
-    absent = worlds._replace(panes=panes_of(scene.model, 8, ABSENT))
+    assert np.isin(eye.look(*envs), frame).any()
+    assert np.isin(eye.look(*envs._replace(panes=panes_of(scene.model, 8, COVERED))), frame).any()
+    absent = envs._replace(panes=panes_of(scene.model, 8, ABSENT))
     labels, image = eye.look(*absent), eye.see(*absent, np.zeros(8, np.uint64), 0)
     assert not np.isin(labels, frame).any()
     wall = [i for i, g in enumerate(eye.geoms.id) if scene.model.geom(g).name == "room_front"]
-    assert np.array_equal(np.unique(image[labels == PLATE], axis=0), np.unique(image[labels == wall], axis=0))
+    assert np.array_equal(np.unique(image[labels == PANE], axis=0), np.unique(image[labels == wall], axis=0))
 
 
 def test_a_delayed_mirror_shows_the_past_and_the_eye_the_present():
     """Same neck, other arms: the camera does not move, so the two images can be compared pixel by pixel."""
-    scene, _ = random_worlds("infant", 1)
+    scene, _ = random_envs("infant", 1)
     past, now = random_qpos(scene, 6, 1), random_qpos(scene, 6, 2)
     neck = [scene.model.joint(j.name).qposadr[0] for j in scene.joints if j.name.startswith("neck")]
     past[:, neck] = now[:, neck] = 0.0
@@ -131,23 +129,23 @@ def test_a_delayed_mirror_shows_the_past_and_the_eye_the_present():
 
 @pytest.mark.parametrize("name", ["infant", "arm"])
 def test_the_own_mark_and_head_are_seen_only_in_the_mirror(name):
-    scene, worlds = random_worlds(name, 200)
+    scene, envs = random_envs(name, 200)
     eye = own_eye(scene)
-    labels = eye.look(*worlds)
+    labels = eye.look(*envs)
     head = np.nonzero(eye.geoms.body == scene.eye_body_id)[0]
     assert len(head) > 0
     assert not np.isin(labels, [*head, MARK]).any()
     assert np.isin(labels, head + MIRRORED).any()
     assert (mark_pixels(labels) > 0).mean() > 0.3
-    stranger = Eye(scene.model, camera_at((0.2, 0.3, 0.3), (0, 0, 0), 0.9), 64, 64).look(*worlds)
+    stranger = Eye(scene.model, camera_at((0.2, 0.3, 0.3), (0, 0, 0), 0.9), 64, 64).look(*envs)
     assert (stranger == MARK).any()
 
 
 def test_a_mark_that_the_mirror_does_not_show_is_not_seen():
-    scene, worlds = random_worlds("infant", 8)
-    hidden = worlds.marks._replace(shown_mirror=np.zeros(8, bool))
-    assert mark_pixels(own_eye(scene).look(*worlds)).max() > 4
-    assert mark_pixels(own_eye(scene).look(*worlds._replace(marks=hidden))).max() == 0
+    scene, envs = random_envs("infant", 8)
+    hidden = envs.marks._replace(shown_mirror=np.zeros(8, bool))
+    assert mark_pixels(own_eye(scene).look(*envs)).max() > 4
+    assert mark_pixels(own_eye(scene).look(*envs._replace(marks=hidden))).max() == 0
 
 
 def toy_mark(pos):
@@ -181,11 +179,11 @@ def test_the_cell_tells_where_on_the_pane_the_mark_is_seen(pos, cell):
 @pytest.mark.parametrize("body", ["infant", "arm"])
 def test_the_mark_is_found_where_the_pixels_show_it(body, threads, monkeypatch):
     """The symbolic eye casts only the rays near the mark: as many meet it, in the same places."""
-    scene, worlds = random_worlds(body, 96)
+    scene, envs = random_envs(body, 96)
     monkeypatch.setattr(numba, "get_num_threads", lambda: threads)
     eye = own_eye(scene)
-    shown = eye.look(*worlds) == MARK + MIRRORED
-    now = eye._now(*worlds, np.zeros(96, np.uint64))
+    shown = eye.look(*envs) == MARK + MIRRORED
+    now = eye._now(*envs, np.zeros(96, np.uint64))
     count, u, v = cpu.find_mark(eye._static, now).T
     np.testing.assert_array_equal(count, shown.sum((1, 2)))
     np.testing.assert_allclose(u, (shown * eye._static.columns).sum((1, 2)), atol=1e-5)
@@ -193,67 +191,67 @@ def test_the_mark_is_found_where_the_pixels_show_it(body, threads, monkeypatch):
     assert (count > 0).sum() > 20 and (count == 0).sum() > 0
 
 
-def test_bytes_depend_neither_on_the_number_of_worlds_nor_of_threads():
-    scene, worlds = random_worlds("infant", 5)
+def test_bytes_depend_neither_on_the_number_of_envs_nor_of_threads():
+    scene, envs = random_envs("infant", 5)
     eye, keys = own_eye(scene), np.arange(5, dtype=np.uint64)
-    together = eye.see(*worlds, keys)
-    alone = np.concatenate([eye.see(*worlds.only(w), keys[w : w + 1]) for w in range(5)])
+    together = eye.see(*envs, keys)
+    alone = np.concatenate([eye.see(*envs.only(w), keys[w : w + 1]) for w in range(5)])
     assert np.array_equal(together, alone)
     wide = own_eye(scene, 96, 130)
     threads = numba.get_num_threads()
     try:
         numba.set_num_threads(1)
-        serial = wide.see(*worlds.only(0), NO_KEY), eye.see(*worlds, keys)
+        serial = wide.see(*envs.only(0), NO_KEY), eye.see(*envs, keys)
     finally:
         numba.set_num_threads(threads)
-    assert np.array_equal(serial[0], wide.see(*worlds.only(0), NO_KEY))
+    assert np.array_equal(serial[0], wide.see(*envs.only(0), NO_KEY))
     assert np.array_equal(serial[1], together)
 
 
 def test_noise_is_reproducible_symmetric_and_its_own():
-    scene, worlds = random_worlds("infant", 2)
+    scene, envs = random_envs("infant", 2)
     eye = own_eye(scene)
     two = np.array([7, 8], np.uint64)
-    clean, noisy = eye.see(*worlds, two, 0).astype(int), eye.see(*worlds, two).astype(int)
+    clean, noisy = eye.see(*envs, two, 0).astype(int), eye.see(*envs, two).astype(int)
     added = (noisy - clean)[(clean >= 2) & (clean <= 253)]
     share = np.bincount(added + 2, minlength=5) / len(added)
     assert np.all(np.abs(share - 0.2) < 0.015)
-    assert np.array_equal(noisy, eye.see(*worlds, two))
-    assert not np.array_equal(noisy - clean, eye.see(*worlds, two + 1) - clean)
+    assert np.array_equal(noisy, eye.see(*envs, two))
+    assert not np.array_equal(noisy - clean, eye.see(*envs, two + 1) - clean)
     first, second = (noisy - clean)[:, :, :, 0].ravel(), (noisy - clean)[:, :, :, 1].ravel()
     assert abs(np.corrcoef(first, second)[0, 1]) < 0.04
-    assert eye.see(*worlds, two).dtype == np.uint8
+    assert eye.see(*envs, two).dtype == np.uint8
 
 
 def test_biased_noise_is_the_public_codes():
     """D17: {-2..1}, so that frames are darker by half a level on average."""
-    scene, worlds = random_worlds("infant", 2)
+    scene, envs = random_envs("infant", 2)
     eye, two = own_eye(scene), np.array([7, 8], np.uint64)
-    clean = eye.see(*worlds, two, 0).astype(int)
-    added = (eye.see(*worlds, two, 2, True) - clean)[(clean >= 2) & (clean <= 253)]
+    clean = eye.see(*envs, two, 0).astype(int)
+    added = (eye.see(*envs, two, 2, True) - clean)[(clean >= 2) & (clean <= 253)]
     share = np.bincount(added + 2, minlength=5) / len(added)
     assert np.all(np.abs(share[:4] - 0.25) < 0.015) and share[4] == 0
 
 
 def test_a_third_person_sees_the_mirror_too():
-    scene, worlds = random_worlds("infant", 1)
+    scene, envs = random_envs("infant", 1)
     camera = camera_at((-0.40, -0.20, 0.34), (0.24, 0.0, 0.05), 0.7)
-    assert mirror_share(Eye(scene.model, camera, 64, 48).look(*worlds))[0] > 0.02
-    image = render(scene.model, camera, worlds.xpos, worlds.xmat, worlds.panes, worlds.marks, 64, 48)
+    assert mirror_share(Eye(scene.model, camera, 64, 48).look(*envs))[0] > 0.02
+    image = render(scene.model, camera, envs.xpos, envs.xmat, envs.panes, envs.marks, 64, 48)
     assert image.shape == (1, 48, 64, 3) and image.dtype == np.uint8
 
 
 def test_bad_input_is_named():
-    scene, worlds = random_worlds("infant", 2)
+    scene, envs = random_envs("infant", 2)
     with pytest.raises(ValueError, match="device 'tpu'"):
         own_eye(scene, device="tpu")
     with pytest.raises(ValueError, match="at least one pixel"):
         own_eye(scene, 0, 8)
     eye = own_eye(scene, 8, 8)
     with pytest.raises(ValueError, match="xpos has shape"):
-        eye.look(*worlds._replace(xpos=worlds.xpos[:, :2]))
-    with pytest.raises(ValueError, match="marks tells of 3 worlds"):
-        eye.look(*worlds._replace(marks=no_marks(3)))
+        eye.look(*envs._replace(xpos=envs.xpos[:, :2]))
+    with pytest.raises(ValueError, match="marks tells of 3 environments"):
+        eye.look(*envs._replace(marks=no_marks(3)))
     mesh = toy('<geom type="sphere" size=".1" rgba="1 0 0 1"/>')
     mesh.vis.headlight.diffuse[:] = 1
     with pytest.raises(ValueError, match="headlight"):

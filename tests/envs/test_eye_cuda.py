@@ -7,20 +7,20 @@ import sys
 import numpy as np
 import pytest
 
-from .eye_envs import own_eye, random_worlds
+from .eye_envs import own_eye, random_envs
 
 SIMULATED = """
 import sys
 import numpy as np
-from tests.envs.eye_envs import own_eye, random_worlds
-scene, worlds = random_worlds("infant", 2)
+from tests.envs.eye_envs import own_eye, random_envs
+scene, environments = random_envs("infant", 2)
 eye = own_eye(scene, 16, 12, device="cuda")
-image = eye.see(*worlds, np.array([3, 4], np.uint64))
-again = eye.see(*worlds, np.array([3, 4], np.uint64), 0)
+image = eye.see(*environments, np.array([3, 4], np.uint64))
+again = eye.see(*environments, np.array([3, 4], np.uint64), 0)
 assert image is not again
 both = {"image": image.copy_to_host(), "clean": again.copy_to_host()}
-biased = eye.see(*worlds, np.array([3, 4], np.uint64), 2, True).copy_to_host()
-np.savez(sys.argv[1], **both, biased=biased, labels=eye.look(*worlds))
+biased = eye.see(*environments, np.array([3, 4], np.uint64), 2, True).copy_to_host()
+np.savez(sys.argv[1], **both, biased=biased, labels=eye.look(*environments))
 """
 
 
@@ -31,24 +31,24 @@ def test_simulated_cuda_equals_cpu(tmp_path):
     subprocess.run(
         [sys.executable, "-c", SIMULATED, str(file)], env={**os.environ, **simulator}, check=True, timeout=200
     )
-    scene, worlds = random_worlds("infant", 2)
+    scene, envs = random_envs("infant", 2)
     eye, keys = own_eye(scene, 16, 12), np.array([3, 4], np.uint64)
     seen = np.load(file)
-    assert np.array_equal(seen["labels"], eye.look(*worlds))
-    assert np.array_equal(seen["image"], eye.see(*worlds, keys))
-    assert np.array_equal(seen["clean"], eye.see(*worlds, keys, 0))
-    assert np.array_equal(seen["biased"], eye.see(*worlds, keys, 2, True))
+    assert np.array_equal(seen["labels"], eye.look(*envs))
+    assert np.array_equal(seen["image"], eye.see(*envs, keys))
+    assert np.array_equal(seen["clean"], eye.see(*envs, keys, 0))
+    assert np.array_equal(seen["biased"], eye.see(*envs, keys, 2, True))
     assert not np.array_equal(seen["biased"], seen["image"])
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["infant", "arm"])
 def test_gpu_equals_cpu_but_for_rounding(name):
-    scene, worlds = random_worlds(name, 64)
+    scene, envs = random_envs(name, 64)
     keys = np.arange(64, dtype=np.uint64)
     ours, theirs = own_eye(scene), own_eye(scene, device="cuda")
-    image = theirs.see(*worlds, keys).copy_to_host().astype(int)
-    assert (np.abs(image - ours.see(*worlds, keys)) > 1).mean() < 0.001
-    biased = theirs.see(*worlds, keys, 2, True).copy_to_host().astype(int)
-    assert (np.abs(biased - ours.see(*worlds, keys, 2, True)) > 1).mean() < 0.001
-    assert (theirs.look(*worlds) != ours.look(*worlds)).mean() < 0.001
+    image = theirs.see(*envs, keys).copy_to_host().astype(int)
+    assert (np.abs(image - ours.see(*envs, keys)) > 1).mean() < 0.001
+    biased = theirs.see(*envs, keys, 2, True).copy_to_host().astype(int)
+    assert (np.abs(biased - ours.see(*envs, keys, 2, True)) > 1).mean() < 0.001
+    assert (theirs.look(*envs) != ours.look(*envs)).mean() < 0.001

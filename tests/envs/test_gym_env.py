@@ -8,7 +8,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import mirrormark  # noqa: F401  (registers the ids)
-from mirrormark.envs.mirror_mark import Worlds
+from mirrormark.envs.mirror_mark import MirrorMarkEnvs
 
 IDS = [
     "mirrormark/Infant-v0",
@@ -36,19 +36,19 @@ def test_an_episode_is_a_hundred_steps_without_reward():
         assert reward == 0 and not terminated and truncated == (t == 99)
 
 
-def test_the_env_is_world_zero_of_worlds():
+def test_the_env_is_world_zero_of_envs():
     env = gymnasium.make("mirrormark/Infant-v0")
-    worlds = Worlds("infant", 3)
+    envs = MirrorMarkEnvs("infant", 3)
     single, _ = env.reset(seed=11)
-    many, _ = worlds.reset(seed=[11, 12, 13])
+    many, _ = envs.reset(seed=[11, 12, 13])
     action = np.linspace(-1, 1, 12, dtype=np.float32)
     for _ in range(5):
         assert np.array_equal(single["vision"], many["vision"][0])
         single, *_ = env.step(action)
-        many, *_ = worlds.step(np.tile(action, (3, 1)))
+        many, *_ = envs.step(np.tile(action, (3, 1)))
 
 
-def test_make_vec_steps_many_worlds_and_resets_in_the_same_step():
+def test_make_vec_steps_many_envs_and_resets_in_the_same_step():
     envs = gymnasium.make_vec("mirrormark/Infant-v0", num_envs=3, senses=("proprioception",))
     observation, _ = envs.reset(seed=0)
     assert observation["proprioception"].shape == (3, 12)

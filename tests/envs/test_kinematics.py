@@ -41,7 +41,7 @@ def test_poses_equal_mujoco(name: str) -> None:
 
 def test_a_world_does_not_depend_on_its_neighbours() -> None:
     tree = kinematics.tree(scene.build(bodies.get("infant")).model)
-    qpos = np.random.default_rng(1).uniform(-1, 1, (kinematics.PARALLEL_WORLDS + 1, 12))
+    qpos = np.random.default_rng(1).uniform(-1, 1, (kinematics.PARALLEL_ENVS + 1, 12))
     xpos, xmat = kinematics.poses(tree, qpos)
     alone_xpos, alone_xmat = kinematics.poses(tree, qpos[20:21])
     np.testing.assert_array_equal(alone_xpos[0], xpos[20])

@@ -16,10 +16,10 @@ INFANT = bodies.get("infant")
 
 
 def test_the_default_pane_is_the_paper_s() -> None:
-    glass = pane(MirrorConfig(), INFANT)
-    np.testing.assert_allclose(glass.centre, (0.26918, 0.0, 0.073), atol=1e-12)
-    np.testing.assert_allclose(glass.mat, [[0, 0, -1], [-1, 0, 0], [0, 1, 0]], atol=1e-12)
-    np.testing.assert_allclose(glass.half, (0.10, 0.15))
+    mirror = pane(MirrorConfig(), INFANT)
+    np.testing.assert_allclose(mirror.centre, (0.26918, 0.0, 0.073), atol=1e-12)
+    np.testing.assert_allclose(mirror.mat, [[0, 0, -1], [-1, 0, 0], [0, 1, 0]], atol=1e-12)
+    np.testing.assert_allclose(mirror.half, (0.10, 0.15))
 
 
 def test_tilts_turn_about_the_centre_as_documented() -> None:
@@ -45,16 +45,16 @@ def test_the_compiled_plate_is_the_pane(yaw: float, pitch: float, distance: floa
     built = scene.build(INFANT, config)
     model, data = built.model, mujoco.MjData(built.model)
     mujoco.mj_kinematics(model, data)
-    g, glass = built.mirror_geom_id, built.pane
+    g, pane = built.mirror_geom_id, built.pane
     mat = data.geom_xmat[g].reshape(3, 3)
-    np.testing.assert_allclose(mat, glass.mat, atol=1e-9)
+    np.testing.assert_allclose(mat, pane.mat, atol=1e-9)
     np.testing.assert_allclose(np.linalg.det(mat), 1.0)
-    np.testing.assert_allclose(data.geom_xpos[g] + mat[:, 2] * model.geom_size[g, 2], glass.centre, atol=1e-9)
-    np.testing.assert_allclose(model.geom_size[g, :2], glass.half)
+    np.testing.assert_allclose(data.geom_xpos[g] + mat[:, 2] * model.geom_size[g, 2], pane.centre, atol=1e-9)
+    np.testing.assert_allclose(model.geom_size[g, :2], pane.half)
     for side in ("right", "left", "top", "bottom"):
         bar = model.geom(f"frame_{side}").id
         face = data.geom_xpos[bar] + mat[:, 2] * model.geom_size[bar, 2]
-        assert (face - glass.centre) @ glass.mat[:, 2] == pytest.approx(0.0, abs=1e-9)
+        assert (face - pane.centre) @ pane.mat[:, 2] == pytest.approx(0.0, abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_mirrors_of_every_kind_share_their_physics(name: str) -> None:
             for _ in range(80):
                 mujoco.mj_step(built.model, data)
                 struck += any(built.mirror_geom_id in contact.geom for contact in data.contact)
-        assert struck > 0, "the plate was never touched, so this would prove nothing"
+        assert struck > 0, "the pane was never touched, so this would prove nothing"
         endings.append(data.qpos.copy())
     for ending in endings[1:]:
         np.testing.assert_array_equal(ending, endings[0])

@@ -1,4 +1,4 @@
-"""Many worlds: determinism, conditions, marks, faults."""
+"""Many environments: determinism, conditions, marks, faults."""
 
 import hashlib
 import subprocess
@@ -11,23 +11,23 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from mirrormark.envs.mirror import MirrorConfig
-from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS, Worlds
+from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS, MirrorMarkEnvs
 from mirrormark.envs.raycaster.eye import MARK, MIRRORED, Camera, Eye
 from mirrormark.envs.senses import Sense
 from mirrormark.exam.oracle import Oracle
 
 
-def actions(worlds: Worlds, steps: int, seed: int = 0) -> np.ndarray:
+def actions(envs: MirrorMarkEnvs, steps: int, seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng(seed)
-    return rng.uniform(-1, 1, (steps, worlds.n, worlds.actions)).astype(np.float32)
+    return rng.uniform(-1, 1, (steps, envs.n, envs.actions)).astype(np.float32)
 
 
 def fingerprint(seed: int) -> str:
-    worlds = Worlds("infant", 2)
+    envs = MirrorMarkEnvs("infant", 2)
     digest = hashlib.sha256()
-    worlds.reset(seed=seed)
-    for action in actions(worlds, 4):
-        observation, *_ = worlds.step(action)
+    envs.reset(seed=seed)
+    for action in actions(envs, 4):
+        observation, *_ = envs.step(action)
         digest.update(observation["vision"].tobytes() + observation["proprioception"].tobytes())
     return digest.hexdigest()
 
@@ -41,7 +41,7 @@ def test_the_same_seed_gives_the_same_bytes_in_another_process():
 
 @pytest.mark.parametrize("body", ["infant", "arm"])
 def test_a_world_among_many_equals_a_world_alone(body):
-    many = Worlds(body, 5)
+    many = MirrorMarkEnvs(body, 5)
     seen = [many.reset(seed=20)[0]]
     plan = actions(many, 6)
     infos = []
@@ -49,7 +49,7 @@ def test_a_world_among_many_equals_a_world_alone(body):
         observation, _, _, _, info = many.step(action)
         seen.append(observation)
         infos.append(info)
-    alone = Worlds(body, 1)
+    alone = MirrorMarkEnvs(body, 1)
     mine = [alone.reset(seed=[23])[0]]
     for action, info in zip(plan, infos):
         observation, _, _, _, own = alone.step(action[3:4])
@@ -60,13 +60,13 @@ def test_a_world_among_many_equals_a_world_alone(body):
             assert np.array_equal(many_obs[name][3], alone_obs[name][0]), name
 
 
-def test_worlds_that_differ_in_the_mirror_share_their_physics():
+def test_envs_that_differ_in_the_mirror_share_their_physics():
     kinds = ["present", "absent", "covered", "delayed"]
     mirrors = [MirrorConfig(kind=k, delay_control_steps=3 if k == "delayed" else 0) for k in kinds]
-    worlds = Worlds("infant", 4, mirror=mirrors)
-    worlds.reset(seed=[5] * 4)
-    for action in actions(worlds, 30):
-        observation, *_, info = worlds.step(np.repeat(action[:1], 4, axis=0))
+    envs = MirrorMarkEnvs("infant", 4, mirror=mirrors)
+    envs.reset(seed=[5] * 4)
+    for action in actions(envs, 30):
+        observation, *_, info = envs.step(np.repeat(action[:1], 4, axis=0))
     assert (observation["proprioception"] == observation["proprioception"][0]).all()
     assert (info["hand_mark_distance_m"] == info["hand_mark_distance_m"][0]).all()
     frames = observation["vision"].astype(int)
@@ -75,30 +75,30 @@ def test_worlds_that_differ_in_the_mirror_share_their_physics():
 
 def test_the_delayed_mirror_shows_the_past():
     delay = 4
-    late = Worlds("infant", 1, mirror=MirrorConfig(kind="delayed", delay_control_steps=delay))
-    live = Worlds("infant", 1)
+    late = MirrorMarkEnvs("infant", 1, mirror=MirrorConfig(kind="delayed", delay_control_steps=delay))
+    live = MirrorMarkEnvs("infant", 1)
     late.reset(seed=[3])
     live.reset(seed=[3])
-    past = [live.moment()]
+    past = [live.sim_state()]
     for t, action in enumerate(actions(late, 12), start=1):
         late.step(action)
         live.step(action)
-        past.append(live.moment())
-        shown = late.moment()
+        past.append(live.sim_state())
+        shown = late.sim_state()
         assert np.array_equal(shown.mirror_xpos, past[max(0, t - delay)].xpos)
         assert np.array_equal(shown.xpos, past[t].xpos)
 
 
 def test_a_removed_mark_leaves_a_delayed_mirror_late():
     delay = 6
-    worlds = Worlds("infant", 1, mirror=MirrorConfig(kind="delayed", delay_control_steps=delay))
-    worlds.reset(seed=[0])
-    oracle = Oracle(worlds)
+    envs = MirrorMarkEnvs("infant", 1, mirror=MirrorConfig(kind="delayed", delay_control_steps=delay))
+    envs.reset(seed=[0])
+    oracle = Oracle(envs)
     oracle.begin()
     shown = []
     for _ in range(EPISODE_CONTROL_STEPS):
-        info = worlds.step(oracle.act())[4]
-        shown.append((bool(info["mark_present"][0]), bool(worlds.moment().marks.shown_mirror[0])))
+        info = envs.step(oracle.act())[4]
+        shown.append((bool(info["mark_present"][0]), bool(envs.sim_state().marks.shown_mirror[0])))
     gone = [present for present, _ in shown].index(False)
     vanished = [mirrored for _, mirrored in shown].index(False)
     assert vanished == gone + delay
@@ -107,108 +107,108 @@ def test_a_removed_mark_leaves_a_delayed_mirror_late():
 @pytest.mark.parametrize("body", ["infant", "arm"])
 def test_the_own_mark_is_never_seen_directly(body):
     """Geometry alone forbids it: an eye that would draw the mark directly never does, in 2,000 states."""
-    worlds = Worlds(body, 250, senses=("proprioception",))
-    scene = worlds.scene
+    envs = MirrorMarkEnvs(body, 250, senses=("proprioception",))
+    scene = envs.scene
     camera = Camera(scene.eye_body_id, scene.eye_pos_m, scene.eye_mat, scene.eye_fovy_rad)
     eye = Eye(scene.model, camera, mark_in_direct_view=True)
     mirrored = 0
     for round_ in range(4):
-        worlds.reset(seed=1000 * round_)
-        for action in actions(worlds, 2, seed=round_):
-            worlds.step(np.sign(action))
-            labels = worlds.moment(mark_shown=True).labels(eye)
+        envs.reset(seed=1000 * round_)
+        for action in actions(envs, 2, seed=round_):
+            envs.step(np.sign(action))
+            labels = envs.sim_state(mark_shown=True).labels(eye)
             assert not (labels == MARK).any()
             mirrored += (labels == MARK + MIRRORED).any((1, 2)).sum()
     assert mirrored > 1000
 
 
 def test_in_the_mirror_the_mark_is_seen():
-    worlds = Worlds("infant", 64)
-    worlds.reset(seed=0)
-    pair = worlds.paired_frames()
+    envs = MirrorMarkEnvs("infant", 64)
+    envs.reset(seed=0)
+    pair = envs.paired_frames()
     assert (pair["mark_mask"].sum((1, 2)) >= 4).mean() > 0.7
     different = np.abs(pair["with_mark"].astype(int) - pair["without_mark"]).max(-1) > 12
     assert (different <= pair["mark_mask"]).mean() > 0.999
 
 
 def test_a_sham_mark_is_timed_and_not_seen():
-    real, sham = (Worlds("infant", 4) for _ in range(2))
+    real, sham = (MirrorMarkEnvs("infant", 4) for _ in range(2))
     real.reset(seed=0)
     unseen, info = sham.reset(seed=0, sham=True)
-    bare, _ = Worlds("infant", 4).reset(seed=0, marked=False)
+    bare, _ = MirrorMarkEnvs("infant", 4).reset(seed=0, marked=False)
     assert info["mark_present"].all()
     assert np.array_equal(unseen["vision"], bare["vision"])
     oracles = [Oracle(real), Oracle(sham)]
     for oracle in oracles:
         oracle.begin()
     for _ in range(60):
-        a, b = (worlds.step(oracle.act())[4] for worlds, oracle in zip((real, sham), oracles))
+        a, b = (envs.step(oracle.act())[4] for envs, oracle in zip((real, sham), oracles))
         assert np.array_equal(a["mark_removed"], b["mark_removed"])
     assert a["mark_removed"].any()
 
 
 def test_removal_does_not_end_the_episode_and_reward_stays_zero():
-    worlds = Worlds("infant", 8)
-    worlds.reset(seed=0)
-    oracle = Oracle(worlds)
+    envs = MirrorMarkEnvs("infant", 8)
+    envs.reset(seed=0)
+    oracle = Oracle(envs)
     oracle.begin()
     for t in range(EPISODE_CONTROL_STEPS):
-        _, reward, terminated, truncated, info = worlds.step(oracle.act())
+        _, reward, terminated, truncated, info = envs.step(oracle.act())
         assert (reward == 0).all() and not terminated.any()
         assert truncated.all() == (t == EPISODE_CONTROL_STEPS - 1)
     assert info["mark_removed"].all() and not info["mark_present"].any()
 
 
 def test_autoreset_begins_the_next_episode_in_the_same_step():
-    worlds = Worlds("infant", 2, senses=("proprioception",), autoreset=True)
-    worlds.reset(seed=0)
-    for action in actions(worlds, EPISODE_CONTROL_STEPS):
-        observation, _, _, truncated, info = worlds.step(action)
+    envs = MirrorMarkEnvs("infant", 2, senses=("proprioception",), autoreset=True)
+    envs.reset(seed=0)
+    for action in actions(envs, EPISODE_CONTROL_STEPS):
+        observation, _, _, truncated, info = envs.step(action)
     assert (
         truncated.all()
         and (info["t"] == 0).all()
         and (info["final_info"]["t"] == EPISODE_CONTROL_STEPS).all()
     )
     assert not np.array_equal(observation["proprioception"], info["final_obs"]["proprioception"])
-    fresh = Worlds("infant", 2, senses=("proprioception",))
+    fresh = MirrorMarkEnvs("infant", 2, senses=("proprioception",))
     fresh.reset(seed=0)
     following, _ = fresh.reset()
     assert np.array_equal(observation["proprioception"], following["proprioception"])
 
 
 def test_unstable_physics_restarts_that_world_alone():
-    worlds, calm = (
-        Worlds("infant", 3, senses=("proprioception",)),
-        Worlds("infant", 3, senses=("proprioception",)),
+    envs, calm = (
+        MirrorMarkEnvs("infant", 3, senses=("proprioception",)),
+        MirrorMarkEnvs("infant", 3, senses=("proprioception",)),
     )
-    worlds.reset(seed=0)
+    envs.reset(seed=0)
     calm.reset(seed=0)
-    worlds.state[1, -1] = np.nan
-    action = actions(worlds, 1)[0]
+    envs.state[1, -1] = np.nan
+    action = actions(envs, 1)[0]
     with pytest.warns(RuntimeWarning, match="seed 1, episode 0, control step 1"):
-        observation, _, _, truncated, info = worlds.step(action)
+        observation, _, _, truncated, info = envs.step(action)
     expected, *_ = calm.step(action)
     assert info["unstable"].tolist() == truncated.tolist() == [False, True, False]
     assert np.isfinite(observation["proprioception"]).all()
     for i in (0, 2):
         assert np.array_equal(observation["proprioception"][i], expected["proprioception"][i])
-    worlds.step(action)
+    envs.step(action)
 
 
 def test_physics_that_breaks_in_a_reset_is_reported_and_left_at_rest(monkeypatch):
-    worlds = Worlds("infant", 2, senses=("proprioception",))
-    honest = worlds.physics.advance
+    envs = MirrorMarkEnvs("infant", 2, senses=("proprioception",))
+    honest = envs.physics.advance
 
     def breaking(state, action, sim_steps):
         states = honest(state, action, sim_steps)
         states[1] = np.nan
         return states
 
-    monkeypatch.setattr(worlds.physics, "advance", breaking)
+    monkeypatch.setattr(envs.physics, "advance", breaking)
     with pytest.warns(RuntimeWarning, match="begins at rest"):
-        worlds.reset(seed=0)
-    assert np.isfinite(worlds.state).all()
-    assert np.array_equal(worlds.state[1], worlds.physics.rest(1)[0])
+        envs.reset(seed=0)
+    assert np.isfinite(envs.state).all()
+    assert np.array_equal(envs.state[1], envs.physics.rest(1)[0])
 
 
 @settings(max_examples=15, deadline=None)
@@ -219,12 +219,12 @@ def test_physics_that_breaks_in_a_reset_is_reported_and_left_at_rest(monkeypatch
     arrays(np.float32, (4, 2, 12), elements=st.floats(-1, 1, width=32)),
 )
 def test_senses_stay_in_their_spaces(seed, scale, tone, plan):
-    worlds = Worlds("infant", 2, tone=tone, tone_scale=scale)
-    observation, _ = worlds.reset(seed=seed)
+    envs = MirrorMarkEnvs("infant", 2, tone=tone, tone_scale=scale)
+    observation, _ = envs.reset(seed=seed)
     for action in plan:
-        for sense in worlds.senses:
+        for sense in envs.senses:
             assert all(sense.space().contains(observation[sense.name][i]) for i in range(2))
-        observation, *_ = worlds.step(action)
+        observation, *_ = envs.step(action)
 
 
 def test_a_sense_can_be_added_from_outside():
@@ -237,10 +237,10 @@ def test_a_sense_can_be_added_from_outside():
         def space(self):
             raise AssertionError("not asked here")
 
-        def perceive(self, moment):
-            return np.full((len(moment.qpos), 1), self.joints)
+        def perceive(self, sim_state):
+            return np.full((len(sim_state.qpos), 1), self.joints)
 
-    observation, _ = Worlds("infant", 2, senses=("proprioception", Clock())).reset(seed=0)
+    observation, _ = MirrorMarkEnvs("infant", 2, senses=("proprioception", Clock())).reset(seed=0)
     assert observation["clock"].tolist() == [[12], [12]]
 
 
@@ -250,6 +250,6 @@ def test_the_symbolic_eye_tells_where_and_nothing_when_unseen():
         ("present", False, False),
         ("covered", True, False),
     ):
-        worlds = Worlds("infant", 16, senses=("cell",), mirror=MirrorConfig(kind=kind))
-        cells = worlds.reset(seed=0, marked=marked)[0]["cell"][:, 0]
+        envs = MirrorMarkEnvs("infant", 16, senses=("cell",), mirror=MirrorConfig(kind=kind))
+        cells = envs.reset(seed=0, marked=marked)[0]["cell"][:, 0]
         assert (cells < 225).any() == expected

@@ -14,7 +14,7 @@ import pytest
 
 from mirrormark.envs import bodies, kinematics, scene
 from mirrormark.envs.mirror import MirrorConfig
-from mirrormark.envs.mirror_mark import Worlds
+from mirrormark.envs.mirror_mark import MirrorMarkEnvs
 from mirrormark.envs.registration import register_envs
 
 TOY = '''
@@ -52,12 +52,12 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[bodies.Body
     sys.modules.pop("mirrormark.envs.bodies.toy", None)
 
 
-def test_a_third_body_lives_in_worlds_and_gymnasium(toy: bodies.Body) -> None:
+def test_a_third_body_lives_in_envs_and_gymnasium(toy: bodies.Body) -> None:
     mirror = MirrorConfig(distance_m=0.2, width_m=0.1)
-    worlds = Worlds("toy", 2, mirror=mirror)
-    observation, info = worlds.reset(seed=0)
+    envs = MirrorMarkEnvs("toy", 2, mirror=mirror)
+    observation, info = envs.reset(seed=0)
     assert observation["vision"].std() > 5 and info["mark_present"].all()
-    worlds.step(np.ones((2, 2), np.float32))
+    envs.step(np.ones((2, 2), np.float32))
     register_envs()
     env = gymnasium.make("mirrormark/Toy-v0", mirror=mirror)
     assert env.action_space.shape == (2,) and env.reset(seed=0)[0]["proprioception"].shape == (2,)
@@ -95,21 +95,21 @@ def test_local_poses_agree_with_mujoco(name: str) -> None:
     data.qpos[built.qpos_adr] = rng.uniform(*built.range_rad.T)
     mujoco.mj_forward(model, data)
 
-    def world(body: int, pos: np.ndarray, mat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def index(body: int, pos: np.ndarray, mat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         frame = data.xmat[body].reshape(3, 3)
         return data.xpos[body] + frame @ pos, frame @ mat
 
-    eye_pos, eye_mat = world(built.eye_body_id, built.eye_pos_m, built.eye_mat)
+    eye_pos, eye_mat = index(built.eye_body_id, built.eye_pos_m, built.eye_mat)
     np.testing.assert_allclose(eye_pos, data.camera(built.body.eye_camera).xpos, atol=1e-9)
     np.testing.assert_allclose(eye_mat, data.camera(built.body.eye_camera).xmat.reshape(3, 3), atol=1e-9)
     assert built.eye_fovy_rad == pytest.approx(math.radians(60))
     for k, g in enumerate(built.hand_geom_ids):
-        pos, mat = world(built.hand_body_ids[k], built.hand_pos_m[k], built.hand_mat[k])
+        pos, mat = index(built.hand_body_ids[k], built.hand_pos_m[k], built.hand_mat[k])
         np.testing.assert_allclose(pos, data.geom_xpos[g], atol=1e-9)
         np.testing.assert_allclose(mat, data.geom_xmat[g].reshape(3, 3), atol=1e-9)
         np.testing.assert_array_equal(built.hand_size_m[k], model.geom_size[g])
     for surface in built.surfaces:
-        pos, mat = world(surface.body_id, surface.pos_m, surface.mat)
+        pos, mat = index(surface.body_id, surface.pos_m, surface.mat)
         np.testing.assert_allclose(pos, data.geom(surface.geom).xpos, atol=1e-9)
         np.testing.assert_allclose(mat, data.geom(surface.geom).xmat.reshape(3, 3), atol=1e-9)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrormark.envs.touch import PARALLEL_WORLDS, Hands, hand_to_site, point_to_ellipsoid, time_touches
+from mirrormark.envs.touch import PARALLEL_ENVS, Hands, hand_to_site, point_to_ellipsoid, time_touches
 
 HAND = np.array([0.028, 0.016, 0.046])
 THIN_M = 1e-5
@@ -50,7 +50,8 @@ FACING = np.array([[[0.0, 0.0, -1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]])  # the
 
 
 def _touch(gaps_m: list[float], held: np.ndarray, reach_m: float = 0.02) -> tuple[np.ndarray, np.ndarray]:
-    """One world; body 1 is a ball for a hand, body 2 carries a tiny disc, a given gap away at each step."""
+    """One environment; body 1 is a ball for a hand, body 2 carries a tiny disc, a given gap away at each
+    step."""
     xpos = np.zeros((1, len(gaps_m), 3, 3))
     xpos[0, :, 2, 0] = 0.01 + np.array(gaps_m)
     xmat = np.tile(np.eye(3), (1, len(gaps_m), 3, 1, 1))
@@ -86,7 +87,7 @@ def test_reach_is_inclusive():
 
 def test_threads_change_nothing():
     rng = np.random.default_rng(0)
-    n = PARALLEL_WORLDS + 3
+    n = PARALLEL_ENVS + 3
     xpos = rng.normal(0, 0.05, (n, 5, 3, 3))
     xmat = np.tile(np.eye(3), (n, 5, 3, 1, 1))
     sites = np.full(n, 2), np.zeros((n, 3)), np.tile(FACING, (n, 1, 1))

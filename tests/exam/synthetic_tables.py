@@ -14,7 +14,7 @@ RATES = {
     "sham": 0.1,
     "untrained": 0.15,
     "iid": 0.13,
-    "everyday": 0.2,
+    "babbling": 0.2,
     "oracle": 0.98,
     "delayed-1s": 0.5,
 }
@@ -35,7 +35,7 @@ def make(
     rng = np.random.default_rng(7)
     episodes, steps = [], []
     for condition, rate in (RATES if rates is None else rates).items():
-        minded = conditions.get(condition).per_mind
+        minded = conditions.get(condition).per_agent
         for seed in seeds if minded else (-1,):
             count = runs if minded or condition == "oracle" else chance_runs
             rows = _episodes(rng, condition, seed, count, rate, minded).assign(eye=eye)

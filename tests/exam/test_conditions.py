@@ -1,4 +1,4 @@
-"""Conditions as changes of a life's own world, and what the mirror shows in them."""
+"""Conditions as changes of a training run's own world, and what the mirror shows in them."""
 
 import dataclasses
 import math
@@ -6,18 +6,18 @@ import math
 import numpy as np
 import pytest
 
-from mirrormark.envs.babbling import MovementConfig
+from mirrormark.envs.babbling import BabblingConfig
 from mirrormark.envs.mark import MarkConfig
 from mirrormark.envs.mirror import MirrorConfig
 from mirrormark.exam import conditions, exam_run, hidden_site
-from mirrormark.exam.agents import MovementPlayer, OraclePlayer
+from mirrormark.exam.agents import BabblingAgent, OracleAgent
 from mirrormark.exam.conditions import EXAM
-from mirrormark.exam.protocol import Keys, run_condition
+from mirrormark.exam.protocol import RunKey, run_condition
 from mirrormark.exam.view import mark_in_view, reflected_mark
-from mirrormark.training.env_config import WorldSetup
+from mirrormark.training.env_config import EnvConfig
 
-KEYS = Keys("r", "c", "infant", EXAM, 0, "flexor", "pixels")
-BLIND = WorldSetup(senses=("proprioception",))
+KEYS = RunKey("r", "c", "infant", EXAM, 0, "flexor", "pixels")
+BLIND = EnvConfig(senses=("proprioception",))
 
 
 def test_a_leak_removes_the_mark_and_needs_no_mirror():
@@ -25,9 +25,9 @@ def test_a_leak_removes_the_mark_and_needs_no_mirror():
     removed = {}
     for name in (EXAM, "absent", "sham"):
         condition = conditions.get(name)
-        worlds = condition.worlds(BLIND, 12)
+        envs = condition.make_envs(BLIND, 12)
         keys = dataclasses.replace(KEYS, condition=name)
-        found, _ = run_condition(worlds, OraclePlayer(), range(12), keys, sham=condition.sham, view_every=0)
+        found, _ = run_condition(envs, OracleAgent(), range(12), keys, sham=condition.sham, view_every=0)
         removed[name] = int(found.episodes["removed"].sum())
     assert removed[EXAM] >= 11
     assert removed["absent"] == removed["sham"] == removed[EXAM]
@@ -35,9 +35,9 @@ def test_a_leak_removes_the_mark_and_needs_no_mirror():
 
 def test_the_mark_is_where_geometry_says():
     """The reflected centre against the middle of the mark's own pixels, where the whole disc is seen."""
-    worlds = conditions.get(EXAM).worlds(WorldSetup(), 40)
-    worlds.reset(seed=0, marked=True)
-    mask, place = worlds.paired_frames()["mark_mask"], reflected_mark(worlds)
+    envs = conditions.get(EXAM).make_envs(EnvConfig(), 40)
+    envs.reset(seed=0, marked=True)
+    mask, place = envs.paired_frames()["mark_mask"], reflected_mark(envs)
     inside = (np.abs(place.field) < 0.85).all(1) & (np.abs(place.pane) < 0.85).all(1)
     whole = inside & (mask.sum((1, 2)) >= 12)
     assert whole.sum() >= 10
@@ -45,17 +45,17 @@ def test_the_mark_is_where_geometry_says():
         row, column = (axis.mean() + 0.5 for axis in np.nonzero(mask[world]))
         right, up = place.field[world]
         assert (column, row) == pytest.approx((32 * (1 + right), 32 * (1 - up)), abs=1.6)
-    assert mark_in_view(worlds)[whole].all()
+    assert mark_in_view(envs)[whole].all()
 
 
 @pytest.mark.parametrize("body", ["infant", "arm"])
 def test_a_mark_out_of_sight_is_not_seen_but_can_be_reached(body):
-    setup, unseen = WorldSetup(body=body, senses=("proprioception",)), conditions.get("unseen")
+    setup, unseen = EnvConfig(body=body, senses=("proprioception",)), conditions.get("unseen")
     assert unseen.why_not(setup) is None
-    worlds = unseen.worlds(setup, 24)
-    found, _ = run_condition(worlds, MovementPlayer(MovementConfig("held")), range(24), KEYS, view_every=5)
+    envs = unseen.make_envs(setup, 24)
+    found, _ = run_condition(envs, BabblingAgent(BabblingConfig("held")), range(24), KEYS, view_every=5)
     assert (found.steps["mark_px"].dropna() > 0).mean() < 0.01
-    found, _ = run_condition(worlds, OraclePlayer(), range(24), KEYS, view_every=0)
+    found, _ = run_condition(envs, OracleAgent(), range(24), KEYS, view_every=0)
     assert found.episodes["removed"].mean() >= 0.25
 
 
@@ -68,7 +68,7 @@ def test_a_body_without_such_a_site_leaves_the_condition_out(monkeypatch):
 
 def test_a_site_that_the_mirror_shows_is_no_hidden_one():
     """Among all sites of the front only: every one is seen in some frame, so none is left."""
-    scene = BLIND.worlds(1).scene
+    scene = BLIND.make_envs(1).scene
     surface = scene.surfaces[0]
     front = hidden_site.site_near(surface, 0, surface.pos_m + np.array([1.0, 0.3, 0.3]) * surface.size_m)
     assert hidden_site._unseen(BLIND, [front] * 4) == []
@@ -89,7 +89,7 @@ def test_conditions_are_changes_of_the_lifes_own_world():
     assert conditions.get("small").mark_of(setup).radius_m == pytest.approx(0.009)
     assert conditions.get("recoloured").mark_of(setup).rgb == pytest.approx((0.9, 0.8, 0.1))
     assert conditions.get("recoloured").mark_of(BLIND).rgb == (0.85, 0.05, 0.15)
-    assert exam.worlds(setup, 1).mark == setup.mark
+    assert exam.make_envs(setup, 1).mark == setup.mark
 
 
 def test_a_mirror_that_cannot_come_nearer_leaves_the_condition_out():

@@ -1,4 +1,4 @@
-"""The exam with mind and eye on a GPU."""
+"""The exam with agent and eye on a GPU."""
 
 import subprocess
 import sys
@@ -14,17 +14,17 @@ pytestmark = pytest.mark.gpu
 
 
 def test_an_exam_on_the_gpu_has_all_its_numbers_and_repeats_itself(tmp_path):
-    subject = candidates.untrained("smoke", device="cuda")
+    candidate = candidates.untrained("smoke", device="cuda")
     settings = Settings(
         runs=3, chance_runs=2, conditions=(EXAM, "absent", "delayed-0.5s", "untrained", "iid")
     )
     for name in ("first", "second"):
-        found = commands.examine([subject], tmp_path / name, settings)
+        found = commands.examine([candidate], tmp_path / name, settings)
     assert found["conditions"][EXAM]["n"] == 3 and found["probes"]["frames"] > 20
-    steps = tables.read(tmp_path / "first" / "steps.parquet", tables.STEPS)
+    steps = tables.features(tmp_path / "first" / "steps.parquet", tables.STEPS)
     seen = steps[steps["condition"] == EXAM]
     assert np.isfinite(seen[["expected_free_energy_nats", "mark_px", "distance_m"]].to_numpy()).all()
-    with np.load(tmp_path / "first" / "parts" / subject.name / "recording.npz") as kept:
+    with np.load(tmp_path / "first" / "parts" / candidate.name / "recording.npz") as kept:
         assert kept["sense/vision"].shape[1:] == (100, 64, 64, 3) and kept["sense/vision"].std() > 10
     first, second = ((tmp_path / name / "results.json").read_bytes() for name in ("first", "second"))
     assert first == second
@@ -32,12 +32,12 @@ def test_an_exam_on_the_gpu_has_all_its_numbers_and_repeats_itself(tmp_path):
 
 def test_the_command_with_its_helpers_finds_what_one_process_finds(tmp_path):
     names = (EXAM, "absent", "untrained", "iid")
-    subject = candidates.untrained("smoke", device="cuda")
-    commands.examine([subject], tmp_path / "alone", Settings(runs=3, chance_runs=2, conditions=names))
+    candidate = candidates.untrained("smoke", device="cuda")
+    commands.examine([candidate], tmp_path / "alone", Settings(runs=3, chance_runs=2, conditions=names))
     command = [sys.executable, "-m", "mirrormark", "exam", "--preset", "smoke", "--device", "cuda"]
     command += ["--out", str(tmp_path / "crew"), "--runs", "3", "--chance-runs", "2", "--only", *names]
     told = subprocess.run(command, capture_output=True, text=True)
     assert told.returncode == 0, told.stderr
     assert "helper failed" not in told.stderr
-    alone, crew = ((tmp_path / name / "results.json").read_bytes() for name in ("alone", "crew"))
-    assert alone == crew
+    alone, worker_pool = ((tmp_path / name / "results.json").read_bytes() for name in ("alone", "crew"))
+    assert alone == worker_pool

@@ -22,7 +22,7 @@ def found(*ran: str, **options) -> dict:
 
 @pytest.fixture(scope="module")
 def short() -> dict:
-    return found("absent", "everyday", chance_runs=200)
+    return found("absent", "babbling", chance_runs=200)
 
 
 def percent(told: dict) -> str:
@@ -34,10 +34,10 @@ def test_a_short_exam_leads_with_what_was_found_and_says_what_was_left_out(short
     ran = short["conditions"]
     assert first == (
         f"With a mirror it took the mark off in {percent(ran['mirror'])} of 80 runs; without one in"
-        f" {percent(ran['absent'])}; random everyday movement did in {percent(ran['everyday'])} of 200; an"
+        f" {percent(ran['absent'])}; random motor babbling did in {percent(ran['babbling'])} of 200; an"
         f" invisible place elsewhere on the body was touched in {percent(short['yoked'])} of the same runs."
     )
-    left = "covered mirror, sham mark, untrained mind and i.i.d. actions were left out"
+    left = "covered mirror, sham mark, untrained agent and i.i.d. actions were left out"
     assert second == f"A short exam: {left}, so no verdict."
     assert findings.word(short) == "short exam" and short["verdict"]["status"] == "incomplete"
 
@@ -47,7 +47,7 @@ def test_an_open_question_tells_how_far_it_got(short):
     assert findings.answer(short, "needs the mirror") == (
         f"so far yes (no mirror {no_mirror}); covered mirror not run"
     )
-    assert findings.answer(short, "learned") == "open: untrained mind not run"
+    assert findings.answer(short, "learned") == "open: untrained agent not run"
     assert findings.answer(short, "goes to the mark, not just anywhere") == "yes"
 
 

@@ -50,7 +50,7 @@ def test_comparison_across_seeds_counts_seeds_not_runs():
     assert all(c.interval.low > 0.3 for c in found)
 
 
-def test_comparison_names_worlds_that_are_missing():
+def test_comparison_names_envs_that_are_missing():
     episodes, _ = make({"mirror": 0.8, "absent": 0.1})
     with pytest.raises(ValueError, match="same exam seeds"):
         measures.compare(of(episodes, "mirror"), {"absent": (of(episodes, "absent").iloc[:50], "removed")})
@@ -63,7 +63,7 @@ def test_fall_of_g_is_found_and_time_is_taken_out():
     assert found.shift.estimate == pytest.approx(-12, abs=0.5)
     assert found.matched.estimate == pytest.approx(-12, abs=0.5)
     assert found.shift.n == found.pairs == int(episodes["removed"].sum()) and found.shift.unit == "pairs"
-    assert found.matched.n == 80 and "this one mind only" in found.speaks_of
+    assert found.matched.n == 80 and "this one agent only" in found.speaks_of
 
 
 def test_drift_alone_is_not_taken_for_an_effect_of_removal():
@@ -94,7 +94,7 @@ def test_before_after_counts_seeds():
 
 
 def exam_of(rng, seeds, removed, kept, seed_sd, run_sd):
-    """An exam without effect: G drifts evenly, by an amount that differs between minds and between runs."""
+    """An exam without effect: G drifts evenly, by an amount that differs between agents and between runs."""
     t_s = 0.25 * np.arange(20)
     n = removed + kept
     episodes = pd.DataFrame(
@@ -181,10 +181,10 @@ def test_tables_round_trip_and_name_what_is_missing(tmp_path):
     episodes, _ = make({"mirror": 0.5}, runs=3)
     path = tmp_path / "episodes.parquet"
     tables.write(episodes, path, tables.EPISODES)
-    assert tables.read(path, tables.EPISODES).equals(episodes)
+    assert tables.features(path, tables.EPISODES).equals(episodes)
     assert [p.name for p in tmp_path.iterdir()] == ["episodes.parquet"]
     with pytest.raises(ValueError, match="'hand' is missing"):
         tables.check(episodes.drop(columns="hand"), tables.EPISODES, "episodes")
     with pytest.raises(ValueError, match="does not exist"):
-        tables.read(tmp_path / "none.parquet", tables.STEPS)
+        tables.features(tmp_path / "none.parquet", tables.STEPS)
     assert np.isnan(episodes.loc[~episodes["removed"], "removed_s"]).all()

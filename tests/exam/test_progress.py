@@ -9,27 +9,27 @@ from rich.console import Console
 from mirrormark.exam import candidates, commands
 from mirrormark.exam.conditions import EXAM
 from mirrormark.exam.exam_run import Settings
-from mirrormark.exam.progress import Telling
+from mirrormark.exam.progress import ExamProgress
 
 SMALL = Settings(runs=1, chance_runs=1, conditions=(EXAM, "iid"))
 
 
 def test_into_a_file_goes_one_line_for_each_finished_condition():
     log = io.StringIO()
-    with Telling(Console(file=log)) as telling:
-        telling.begin("mirror and mark", 0, 2)
+    with ExamProgress(Console(file=log)) as progress:
+        progress.begin("mirror and mark", 0, 2)
         assert log.getvalue() == ""
-        telling.begin("no mirror", 1, 2)
+        progress.begin("no mirror", 1, 2)
         assert log.getvalue() == "1/2 mirror and mark (0 s)\n"
-        telling.begin("writing tables", 2, 2)
+        progress.begin("writing tables", 2, 2)
     assert log.getvalue().splitlines() == ["1/2 mirror and mark (0 s)", "2/2 no mirror (0 s)"]
 
 
 def test_in_a_terminal_there_is_a_bar():
     screen = io.StringIO()
-    with Telling(Console(file=screen, force_terminal=True, width=100)) as telling:
-        telling.begin("mirror and mark", 0, 2)
-        telling.begin("no mirror", 1, 2)
+    with ExamProgress(Console(file=screen, force_terminal=True, width=100)) as progress:
+        progress.begin("mirror and mark", 0, 2)
+        progress.begin("no mirror", 1, 2)
     assert "1/2" in screen.getvalue() and "mirror and mark (0 s)" not in screen.getvalue()
 
 

@@ -1,4 +1,5 @@
-"""Minds that come with the package: found by their body's name, wherever a run or checkpoint may be named."""
+"""Agents that come with the package: found by their body's name, wherever a run or checkpoint may be
+named."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,31 +18,31 @@ SHIPPED = ("infant", "arm")
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package that ships a (tiny, untrained) infant, used from an empty folder."""
-    subject = candidates.untrained("smoke")
-    about = describe(subject.mind, subject.setup, seed=3, episodes=64)
-    save_snapshot(tmp_path / "weights", "infant", subject.mind, about)
+    candidate = candidates.untrained("smoke")
+    metadata = describe(candidate.agent, candidate.setup, seed=3, episodes=64)
+    save_snapshot(tmp_path / "weights", "infant", candidate.agent, metadata)
     monkeypatch.setattr(weights, "SHIPPED", tmp_path / "weights")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     return tmp_path
 
 
-def test_a_shipped_mind_goes_by_its_bodys_name(package: Path):
+def test_a_shipped_agent_goes_by_its_bodys_name(package: Path):
     assert weights.shipped("infant") == package / "weights" / "infant" and weights.shipped("arm") is None
     found = candidates.load(Path("infant"))
     assert (found.name, found.training_seed, found.folder) == ("shipped-infant@episodes-64", 3, None)
 
 
 def test_a_path_of_that_name_comes_first(package: Path):
-    subject = candidates.untrained("smoke")
-    save_snapshot(Path(), "infant", subject.mind, describe(subject.mind, subject.setup, seed=8))
+    candidate = candidates.untrained("smoke")
+    save_snapshot(Path(), "infant", candidate.agent, describe(candidate.agent, candidate.setup, seed=8))
     assert candidates.load(Path("infant")).training_seed == 8
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("arm", "no trained mind is shipped for the arm"),
+        ("arm", "no trained agent is shipped for the arm"),
         ("runs/infant", "does not exist"),
         ("elf", "not exist"),
     ],
@@ -66,7 +67,7 @@ def test_what_is_shipped_reaches_when_it_sees_the_mark(body: str):
     found, seed = candidates.load(Path(body)), 7000
     rates = {}
     for kind in ("present", "absent"):
-        worlds = found.setup.worlds(32, "cpu", replace(found.setup.mirror, kind=kind))
-        rates[kind] = behave(found.mind, worlds, seed)
+        envs = found.setup.make_envs(32, "cpu", replace(found.setup.mirror, kind=kind))
+        rates[kind] = behave(found.agent, envs, seed)
     assert rates["present"].removal_rate > rates["absent"].removal_rate + 0.15, rates
     assert rates["present"].removal_rate > rates["present"].yoked_rate + 0.1, rates

@@ -41,11 +41,11 @@ def test_three_seeds_carry_no_caveat():
     assert verdict_of(RATES, seeds=(0, 1, 2)).caveats == ()
 
 
-@pytest.mark.parametrize("control", ["absent", "covered", "sham", "untrained", "iid", "everyday"])
+@pytest.mark.parametrize("control", ["absent", "covered", "sham", "untrained", "iid", "babbling"])
 def test_one_control_as_good_as_the_exam_is_enough_to_fail(control):
     verdict = verdict_of(RATES | {control: 0.75})
     assert verdict.status == "not passed" and conditions.title(control) in verdict.sentence
-    assert [gate.control for gate in verdict.gates if not gate.beaten] == [control]
+    assert [criterion.control for criterion in verdict.criteria if not criterion.beaten] == [control]
 
 
 def test_a_leak_that_needs_no_mirror_is_told_apart():

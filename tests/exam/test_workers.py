@@ -28,10 +28,10 @@ out, runs, first = Path(sys.argv[1]), int(sys.argv[2]), os.getpid()
 
 def summon():
     if "broken" in sys.argv and os.getpid() != first:
-        raise RuntimeError("no mind here")
+        raise RuntimeError("no agent here")
     return commands.gather((), "smoke", None, "cpu")
 
-with workers.crew(summon, "cuda") as helpers:
+with workers.worker_pool(summon, "cuda") as helpers:
     assert helpers is not None
     print("begun", flush=True)
     commands.examine(summon(), out, Settings(runs, 0, 4, conditions={CONDITIONS}), None, helpers)
@@ -68,7 +68,7 @@ def test_what_helpers_cannot_do_is_done_without_them_and_said(alone, tmp_path):
     process = begin(tmp_path / "exam", 3, "broken")
     _, errors = process.communicate(timeout=200)
     assert process.returncode == 0, errors
-    assert "a helper failed (RuntimeError('no mind here')" in errors
+    assert "a helper failed (RuntimeError('no agent here')" in errors
     assert (tmp_path / "exam" / "results.json").read_bytes() == (alone / "results.json").read_bytes()
 
 

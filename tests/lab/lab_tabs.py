@@ -91,9 +91,9 @@ def is_abroad(url: str) -> bool:
 
 def in_mirror(lab, tab, local: np.ndarray, mirrored: bool = True) -> tuple[float, float]:
     """Where on the tab the mirror shows a point of the infant's skull; or where it is seen directly."""
-    worlds, camera = lab.session.world.worlds, newest(lab).camera
-    skull, pane = worlds.scene.model.body("skull").id, worlds.scene.pane
-    point = worlds.xpos[0, skull] + worlds.xmat[0, skull] @ local
+    envs, camera = lab.session.world.envs, newest(lab).camera
+    skull, pane = envs.scene.model.body("skull").id, envs.scene.pane
+    point = envs.xpos[0, skull] + envs.xmat[0, skull] @ local
     through = 2 * ((point - pane.centre) @ pane.mat[:, 2]) * pane.mat[:, 2]
     image = point - through if mirrored else point
     ahead = camera.look_at - camera.position

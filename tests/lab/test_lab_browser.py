@@ -18,7 +18,7 @@ from lab_tabs import (
     wait_for_text,
 )
 
-from mirrormark.lab.agents import Minds
+from mirrormark.lab.agents import Agents
 from mirrormark.lab.session import Session
 
 
@@ -35,7 +35,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def lab(browser, out: Path) -> Iterator:
-    with open_lab(Session(Minds(preset="smoke", shipped=lambda body: None), "infant"), out) as page:
+    with open_lab(Session(Agents(preset="smoke", shipped=lambda body: None), "infant"), out) as page:
         yield page
 
 

@@ -1,4 +1,5 @@
-"""What the lab draws: the body's instances, the reflection on the pane, the mind's pictures; and its pace."""
+"""What the lab draws: the body's instances, the reflection on the pane, the agent's pictures; and its
+pace."""
 
 import socket
 import threading
@@ -8,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from mirrormark.lab.agents import Minds
+from mirrormark.lab.agents import Agents
 from mirrormark.lab.command import free_port
 from mirrormark.lab.pace import Pace
 from mirrormark.lab.session import Session
 
 pytest.importorskip("viser", reason="the lab's page needs viser (pip install 'mirrormark[lab]')")
 from mirrormark.lab.agent_view import Thinker, expect, reconstruct
-from mirrormark.lab.reflection import TEXELS, LookingGlass, in_front
+from mirrormark.lab.reflection import TEXELS, PaneEye, in_front
 from mirrormark.lab.shapes import instances_of, unit_meshes
 
 SPHERES = ("bead", "ball", "globe")
@@ -24,9 +25,9 @@ VIEWER = np.array([-0.42, -0.22, 0.40])
 
 @pytest.fixture(scope="module")
 def session() -> Session:
-    session = Session(Minds(preset="smoke", shipped=lambda body: None), "infant")
-    skull = session.world.worlds.scene.model.body("skull").id
-    brow = session.world.worlds.xpos[0, skull] + session.world.worlds.xmat[0, skull] @ np.array(
+    session = Session(Agents(preset="smoke", shipped=lambda body: None), "infant")
+    skull = session.world.envs.scene.model.body("skull").id
+    brow = session.world.envs.xpos[0, skull] + session.world.envs.xmat[0, skull] @ np.array(
         [0.06, 0.02, 0.045]
     )
     assert session.click(brow + np.array([0.05, 0.0, 0.0]), (-1.0, 0.0, 0.0)).done
@@ -37,15 +38,15 @@ def session() -> Session:
 def test_instances_lie_where_mujoco_has_the_geoms(body: str):
     import mujoco
 
-    session = Session(Minds(preset="smoke", shipped=lambda body: None), body)
-    model = session.world.worlds.scene.model
+    session = Session(Agents(preset="smoke", shipped=lambda body: None), body)
+    model = session.world.envs.scene.model
     data = mujoco.MjData(model)
     data.qpos[:] = session.world.seen.qpos[0]
     mujoco.mj_kinematics(model, data)
     parts = instances_of(model)
     scale = np.concatenate([parts[mesh].scale for mesh in SPHERES if mesh in parts])
     placed = [
-        parts[mesh].placed(session.world.worlds.xpos[0], session.world.worlds.xmat[0])
+        parts[mesh].placed(session.world.envs.xpos[0], session.world.envs.xmat[0])
         for mesh in SPHERES
         if mesh in parts
     ]
@@ -73,14 +74,14 @@ def test_unit_meshes_are_closed_outward_and_of_size_one():
 
 
 def test_the_pane_shows_the_mark_where_a_mirror_would(session: Session):
-    scene, moment = session.world.worlds.scene, session.world.seen
-    picture = LookingGlass(scene, VIEWER).picture(moment).astype(int)
+    scene, sim_state = session.world.envs.scene, session.world.seen
+    picture = PaneEye(scene, VIEWER).picture(sim_state).astype(int)
     assert picture.shape == (*TEXELS, 3)
     green = (picture[..., 1] > picture[..., 0] + 60) & (picture[..., 1] > picture[..., 2] + 60)
     assert green.sum() > 50
     found = np.argwhere(green).mean(0)
-    pane, body = scene.pane, int(moment.marks.body[0])
-    mark = moment.xpos[0, body] + moment.xmat[0, body] @ moment.marks.pos[0]
+    pane, body = scene.pane, int(sim_state.marks.body[0])
+    mark = sim_state.xpos[0, body] + sim_state.xmat[0, body] @ sim_state.marks.pos[0]
     normal = pane.mat[:, 2]
     image = mark - 2 * ((mark - pane.centre) @ normal) * normal
     along = (pane.centre - VIEWER) @ normal / ((image - VIEWER) @ normal)
@@ -90,31 +91,31 @@ def test_the_pane_shows_the_mark_where_a_mirror_would(session: Session):
 
 
 def test_only_viewers_before_the_mirror_see_into_it(session: Session):
-    pane = session.world.worlds.scene.pane
+    pane = session.world.envs.scene.pane
     assert in_front(pane, VIEWER)
     assert not in_front(pane, pane.centre - 0.3 * pane.mat[:, 2])
 
 
-def test_the_mind_is_shown_as_it_is(session: Session):
+def test_the_agent_is_shown_as_it_is(session: Session):
     session.step()
-    mind, look = session.subject.mind, session.look()
-    assert look.latent is not None
-    seen, expected = reconstruct(mind, look.latent), expect(mind, look.observation)
+    agent, look = session.candidate.agent, session.look()
+    assert look.tokens is not None
+    seen, expected = reconstruct(agent, look.tokens), expect(agent, look.observation)
     for picture in (seen, expected):
         assert picture is not None and picture.shape == (64, 64, 3) and picture.dtype == np.uint8
-    decoded = mind.decode(look.latent)["vision"][0]
+    decoded = agent.decode(look.tokens)["vision"][0]
     assert np.abs(seen / 255 - 0.5 - decoded.numpy().clip(-0.5, 0.5)).max() < 0.003
 
 
-def test_a_mind_without_pixels_has_no_pictures():
-    session = Session(Minds(preset="ideal", shipped=lambda body: None), "infant")
+def test_a_agent_without_pixels_has_no_pictures():
+    session = Session(Agents(preset="symbolic", shipped=lambda body: None), "infant")
     session.step()
-    look, mind = session.look(), session.subject.mind
+    look, agent = session.look(), session.candidate.agent
     assert (
         look.picture.shape == (64, 64, 3) and look.picture.std() > 10
     )  # people still see what the eye would
-    assert reconstruct(mind, look.latent) is None and expect(mind, look.observation) is None
-    assert session.subject.setup.ablation
+    assert reconstruct(agent, look.tokens) is None and expect(agent, look.observation) is None
+    assert session.candidate.setup.ablation
 
 
 def test_life_goes_at_its_pace_pauses_and_ends(session: Session):
@@ -182,7 +183,7 @@ def test_the_shipped_size_lives_at_twenty_control_steps_a_second():
     """Processor time of one core, so that other programs on the machine do not decide the test."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    session = Session(Minds(preset="swift", shipped=lambda body: None), "infant")
+    session = Session(Agents(preset="swift", shipped=lambda body: None), "infant")
     for _ in range(5):
         session.step()
     began = time.thread_time()

@@ -10,7 +10,7 @@ from lab_tabs import open_lab
 
 from mirrormark.envs.mirror import MirrorConfig
 from mirrormark.exam import candidates
-from mirrormark.lab.agents import Minds
+from mirrormark.lab.agents import Agents
 from mirrormark.lab.session import Session
 from mirrormark.training.weights import describe, save_snapshot
 
@@ -24,10 +24,12 @@ GREW_UP_WITH = MirrorConfig(
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator:
     folder = tmp_path_factory.mktemp("lab")
-    subject = candidates.untrained("smoke")
-    setup = dataclasses.replace(subject.setup, mirror=GREW_UP_WITH)
-    grown = save_snapshot(folder / "snapshots", "step-1", subject.mind, describe(subject.mind, setup, seed=3))
-    with open_lab(Session(Minds([grown], preset="smoke"), "infant"), folder) as page:
+    candidate = candidates.untrained("smoke")
+    setup = dataclasses.replace(candidate.setup, mirror=GREW_UP_WITH)
+    grown = save_snapshot(
+        folder / "snapshots", "step-1", candidate.agent, describe(candidate.agent, setup, seed=3)
+    )
+    with open_lab(Session(Agents([grown], preset="smoke"), "infant"), folder) as page:
         yield page
 
 

@@ -1,4 +1,4 @@
-"""The lab without a page: what a click, a switch and a step of life do."""
+"""The lab without a page: what a click, a switch and a step of training do."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mirrormark.exam.oracle import Oracle
-from mirrormark.lab.agents import SHIPPED, UNTRAINED, Minds
+from mirrormark.lab.agents import SHIPPED, UNTRAINED, Agents
 from mirrormark.lab.session import MOVERS, POLICY, Session
 from mirrormark.training.weights import describe, save_snapshot
 
@@ -19,19 +19,19 @@ FOREHEAD = np.array([0.06, 0.02, 0.045])
 
 
 @pytest.fixture(scope="module")
-def minds() -> Minds:
-    return Minds(preset="smoke", shipped=lambda body: None)
+def agents() -> Agents:
+    return Agents(preset="smoke", shipped=lambda body: None)
 
 
 @pytest.fixture
-def session(minds: Minds) -> Session:
-    return Session(minds, "infant")
+def session(agents: Agents) -> Session:
+    return Session(agents, "infant")
 
 
 def in_world(session: Session, body: str, local: np.ndarray) -> np.ndarray:
     """A point of a body's frame, where it is now."""
-    b = session.world.worlds.scene.model.body(body).id
-    return session.world.worlds.xpos[0, b] + session.world.worlds.xmat[0, b] @ local
+    b = session.world.envs.scene.model.body(body).id
+    return session.world.envs.xpos[0, b] + session.world.envs.xmat[0, b] @ local
 
 
 def click_on(session: Session, target: np.ndarray, towards: np.ndarray):
@@ -64,20 +64,20 @@ def test_a_click_sticks_a_mark_that_the_eye_sees_and_a_second_click_takes_it_off
 def test_the_mark_lies_where_the_ray_met_the_skin(session: Session):
     target = in_world(session, "skull", FOREHEAD)
     click_on(session, target, np.array([-1.0, 0.0, 0.0]))
-    centre = in_world(session, "skull", session.world.worlds.patch.pos[0])
+    centre = in_world(session, "skull", session.world.envs.mark_state.pos[0])
     assert np.linalg.norm((centre - target)[1:]) < 0.002  # across the ray; along it the skin decides
 
 
 def test_a_click_into_the_mirror_finds_the_face_it_shows(session: Session):
     pane, target = (
-        session.world.worlds.scene.pane,
+        session.world.envs.scene.pane,
         in_world(session, "skull", np.array([0.062, 0.025, 0.035])),
     )
     normal = pane.mat[:, 2]
     viewer = np.array([-0.42, -0.22, 0.40])
     image = target - 2 * ((target - pane.centre) @ normal) * normal
     assert session.click(viewer, image - viewer).done
-    centre = in_world(session, "skull", session.world.worlds.patch.pos[0])
+    centre = in_world(session, "skull", session.world.envs.mark_state.pos[0])
     assert np.linalg.norm(centre - target) < 0.008
 
 
@@ -132,10 +132,10 @@ def test_a_delayed_mirror_shows_the_mark_after_its_delay(session: Session):
 
 def test_moving_the_mirror_keeps_posture_and_mark(session: Session):
     click_brow(session)
-    before = session.world.worlds.physics.qpos(session.world.worlds.state).copy()
+    before = session.world.envs.physics.qpos(session.world.envs.state).copy()
     session.set_mirror(replace(session.world.mirror, distance_m=0.3, yaw_rad=0.1))
-    assert np.array_equal(session.world.worlds.physics.qpos(session.world.worlds.state), before)
-    assert session.world.mark_on and session.world.worlds.scene.pane.centre[0] > 0.35
+    assert np.array_equal(session.world.envs.physics.qpos(session.world.envs.state), before)
+    assert session.world.mark_on and session.world.envs.scene.pane.centre[0] > 0.35
     session.step()
 
 
@@ -149,7 +149,7 @@ def test_an_impossible_mirror_is_refused_and_changes_nothing(session: Session):
 
 def test_what_the_body_takes_off_itself_is_counted(session: Session, monkeypatch: pytest.MonkeyPatch):
     click_brow(session)
-    oracle = Oracle(session.world.worlds)
+    oracle = Oracle(session.world.envs)
     oracle.begin()
     monkeypatch.setattr(session, "_decide", lambda: (0.0, oracle.act(session.world.observation)))
     for _ in range(200):
@@ -163,31 +163,31 @@ def test_what_the_body_takes_off_itself_is_counted(session: Session, monkeypatch
 def test_every_mover_moves_and_g_is_known_for_each_step(session: Session):
     for mover in MOVERS:
         session.set_mover(mover)
-        before = session.world.worlds.xpos.copy()
+        before = session.world.envs.xpos.copy()
         session.step()
-        assert not np.array_equal(session.world.worlds.xpos, before), mover
+        assert not np.array_equal(session.world.envs.xpos, before), mover
     assert len(session.curve) == len(MOVERS) and np.isfinite([g for _, g, _ in session.curve]).all()
     with pytest.raises(ValueError, match="choose its policy"):
         session.set_mover("magic")
 
 
-def test_equal_seeds_live_equal_lives(minds: Minds):
-    lives = []
+def test_equal_seeds_live_equal_lives(agents: Agents):
+    trainers = []
     for _ in range(2):
         torch.manual_seed(0)  # the posterior is sampled
-        session = Session(minds, "infant", seed=5)
+        session = Session(agents, "infant", seed=5)
         for _ in range(3):
             session.step()
-        lives.append(session.world.worlds.state.copy())
-    assert np.array_equal(*lives)
+        trainers.append(session.world.envs.state.copy())
+    assert np.array_equal(*trainers)
 
 
 def test_reset_takes_the_seed_or_the_next(session: Session):
-    first = session.world.worlds.xpos.copy()
+    first = session.world.envs.xpos.copy()
     session.reset()
-    assert session.seed == 1 and not np.array_equal(session.world.worlds.xpos, first)
+    assert session.seed == 1 and not np.array_equal(session.world.envs.xpos, first)
     session.reset(0)
-    assert np.array_equal(session.world.worlds.xpos, first)
+    assert np.array_equal(session.world.envs.xpos, first)
     with pytest.raises(ValueError, match="0 or more"):
         session.reset(-1)
 
@@ -195,33 +195,35 @@ def test_reset_takes_the_seed_or_the_next(session: Session):
 def test_the_arm_lives_too(session: Session):
     session.set_body("arm")
     session.step()
-    assert session.mind_name == UNTRAINED and session.world.worlds.actions == 6
-    b = session.world.worlds.scene.surfaces[0].body_id
-    target = session.world.worlds.xpos[0, b] + np.array([0.06, 0.04, 0.15])
+    assert session.agent_name == UNTRAINED and session.world.envs.actions == 6
+    b = session.world.envs.scene.surfaces[0].body_id
+    target = session.world.envs.xpos[0, b] + np.array([0.06, 0.04, 0.15])
     assert session.click(target + np.array([0.05, 0.0, 0.0]), (-1.0, 0.0, 0.0)).done
 
 
-def test_minds_come_from_the_command_line_and_never_from_the_page(tmp_path: Path, minds: Minds):
-    subject = minds.get(UNTRAINED, "infant")
-    about = describe(subject.mind, subject.setup, seed=3)
-    place = save_snapshot(tmp_path / "grown" / "snapshots", "step-1", subject.mind, about)
-    offered = Minds([place], preset="smoke", shipped=lambda body: None)
+def test_agents_come_from_the_command_line_and_never_from_the_page(tmp_path: Path, agents: Agents):
+    candidate = agents.get(UNTRAINED, "infant")
+    metadata = describe(candidate.agent, candidate.setup, seed=3)
+    place = save_snapshot(tmp_path / "grown" / "snapshots", "step-1", candidate.agent, metadata)
+    offered = Agents([place], preset="smoke", shipped=lambda body: None)
     assert offered.names("infant") == ("snapshots@step-1", UNTRAINED)
     assert offered.names("arm") == (UNTRAINED,) and offered.first_body == "infant"
     session = Session(offered)
-    assert session.mind_name == "snapshots@step-1" and session.mover == POLICY
+    assert session.agent_name == "snapshots@step-1" and session.mover == POLICY
     with pytest.raises(ValueError, match="does not fit the infant"):
-        session.set_mind(str(place))
-    session.set_mind(UNTRAINED)
+        session.set_agent(str(place))
+    session.set_agent(UNTRAINED)
     session.step()
 
 
-def test_shipped_minds_are_found_and_loaded_when_asked_for(tmp_path: Path, minds: Minds):
-    subject = minds.get(UNTRAINED, "arm")
-    place = save_snapshot(tmp_path, "arm", subject.mind, describe(subject.mind, subject.setup, seed=6))
-    offered = Minds(preset="smoke", shipped=lambda body: place if body == "arm" else None)
+def test_shipped_agents_are_found_and_loaded_when_asked_for(tmp_path: Path, agents: Agents):
+    candidate = agents.get(UNTRAINED, "arm")
+    place = save_snapshot(
+        tmp_path, "arm", candidate.agent, describe(candidate.agent, candidate.setup, seed=6)
+    )
+    offered = Agents(preset="smoke", shipped=lambda body: place if body == "arm" else None)
     assert offered.names("arm") == (SHIPPED, UNTRAINED) and offered.names("infant") == (UNTRAINED,)
-    assert offered.first_body == "arm" and minds.first_body == "infant"
+    assert offered.first_body == "arm" and agents.first_body == "infant"
     assert offered.get(SHIPPED, "arm").training_seed == 6
     assert offered.get(SHIPPED, "arm") is offered.get(SHIPPED, "arm")
 
@@ -237,7 +239,7 @@ def test_a_recording_is_a_film_and_a_table(session: Session, tmp_path: Path):
     rows = pd.read_parquet(table)
     assert rows["mark_on"].tolist() == [True, True, True, False]
     assert np.isfinite(rows["expected_free_energy_nats"]).all() and not rows["removed_by_itself"].any()
-    joints = [joint.name for joint in session.world.worlds.scene.joints]
+    joints = [joint.name for joint in session.world.envs.scene.joints]
     assert rows[[f"action_{name}" for name in joints]].abs().to_numpy().max() <= 1
     frames = iio.imread(film)
     assert frames.shape == (4, 384, 768, 3)

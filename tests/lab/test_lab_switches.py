@@ -22,7 +22,7 @@ from lab_tabs import (
 )
 
 from mirrormark.exam import candidates
-from mirrormark.lab.agents import UNTRAINED, Minds
+from mirrormark.lab.agents import UNTRAINED, Agents
 from mirrormark.lab.session import POLICY, Session
 from mirrormark.training.weights import describe, save_snapshot
 
@@ -32,11 +32,11 @@ GROWN = "snapshots@step-1"
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator:
     folder = tmp_path_factory.mktemp("lab")
-    subject = candidates.untrained("smoke")
-    about = describe(subject.mind, subject.setup, seed=3)
-    grown = save_snapshot(folder / "snapshots", "step-1", subject.mind, about)
-    minds = Minds([grown], preset="smoke", shipped=lambda body: None)
-    with open_lab(Session(minds, "infant"), folder) as page:
+    candidate = candidates.untrained("smoke")
+    metadata = describe(candidate.agent, candidate.setup, seed=3)
+    grown = save_snapshot(folder / "snapshots", "step-1", candidate.agent, metadata)
+    agents = Agents([grown], preset="smoke", shipped=lambda body: None)
+    with open_lab(Session(agents, "infant"), folder) as page:
         yield page
 
 
@@ -57,10 +57,10 @@ def _no_complaints(complaints: list[str]) -> Iterator:
     assert not complaints
 
 
-def is_now(lab, body: str, mind: str) -> bool:
+def is_now(lab, body: str, agent: str) -> bool:
     """Asked while nothing is being exchanged."""
     with lab.session.lock:
-        return (lab.session.body, lab.session.mind_name) == (body, mind)
+        return (lab.session.body, lab.session.agent_name) == (body, agent)
 
 
 def one_step(lab, tab, times: int = 1) -> None:
@@ -70,17 +70,17 @@ def one_step(lab, tab, times: int = 1) -> None:
         wait_for(lambda before=before: lab.session.t_s > before, "no step was made")
 
 
-def test_body_and_mind(lab, tab):
+def test_body_and_agent(lab, tab):
     session = lab.session
-    assert session.mind_name == GROWN
-    choose(tab, "Mind", UNTRAINED)
-    wait_for(lambda: session.mind_name == UNTRAINED, "the mind was not exchanged")
+    assert session.agent_name == GROWN
+    choose(tab, "Agent", UNTRAINED)
+    wait_for(lambda: session.agent_name == UNTRAINED, "the agent was not exchanged")
     wait_for_text(tab, "#state", "it has learned nothing")
-    choose(tab, "Mind", GROWN)
-    wait_for(lambda: session.mind_name == GROWN, "the mind was not exchanged back")
+    choose(tab, "Agent", GROWN)
+    wait_for(lambda: session.agent_name == GROWN, "the agent was not exchanged back")
     choose(tab, "Body", "arm")
     wait_for(lambda: session.body == "arm", "the body was not exchanged")
-    wait_for_text(tab, "#state", "no trained mind is shipped for the arm")
+    wait_for_text(tab, "#state", "no trained agent is shipped for the arm")
     one_step(lab, tab)
     choose(tab, "Body", "infant")
     wait_for(lambda: is_now(lab, "infant", GROWN), "the infant did not come back")
@@ -132,8 +132,8 @@ def test_the_mirror_is_moved(lab, tab, label: str, value: float, field: str, exp
 
 
 def test_who_moves_it(lab, tab):
-    choose(tab, "Moved by", "held everyday movement")
-    wait_for(lambda: lab.session.mover == "held everyday movement", "everyday movement does not move it")
+    choose(tab, "Moved by", "held motor babbling")
+    wait_for(lambda: lab.session.mover == "held motor babbling", "motor babbling does not move it")
     choose(tab, "Moved by", POLICY)
     wait_for(lambda: lab.session.mover == POLICY, "the policy does not move it")
 
@@ -157,13 +157,13 @@ def test_a_seed_and_a_new_start(lab, tab):
     tab.get_by_role("button", name="Start anew").click()
     wait_for(lambda: lab.session.seed == 7 and lab.session.t_s == 0, "no new start")
     wait_for_text(tab, "#said", "A new posture, of seed 7")
-    posture = lab.session.world.worlds.xpos.copy()
+    posture = lab.session.world.envs.xpos.copy()
     tab.get_by_role("button", name="Start anew").click()
     wait_for_text(tab, "#said", "A new posture, of seed 8")
     set_number(tab, "Seed", 7)
     tab.get_by_role("button", name="Start anew").click()
     wait_for_text(tab, "#said", "A new posture, of seed 7")
-    assert np.array_equal(lab.session.world.worlds.xpos, posture)
+    assert np.array_equal(lab.session.world.envs.xpos, posture)
 
 
 def test_a_mark_at_the_back_of_the_head_is_said_to_be_unseen(lab, tab):

@@ -52,7 +52,7 @@ def save_exam():
             {
                 "sittings": [{"command": ["x", "exam", "runs/a b"]}],
                 "versions": {"mirrormark": "0.1.0"},
-                "minds": [{"posture_precision": 0.05}],
+                "agents": [{"posture_precision": 0.05}],
             },
         )
         return folder

@@ -1,4 +1,4 @@
-"""`mirrormark demo` with a shipped mind (a tiny stand-in) and without one."""
+"""`mirrormark demo` with a shipped agent (a tiny stand-in) and without one."""
 
 import sys
 from pathlib import Path
@@ -12,20 +12,20 @@ from mirrormark.training import weights
 from mirrormark.training.weights import describe, save_snapshot
 
 
-def test_a_shipped_mind_sits_a_short_exam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
-    subject = candidates.untrained("smoke")
-    about = describe(subject.mind, subject.setup, seed=3, episodes=64)
-    save_snapshot(tmp_path / "weights", "infant", subject.mind, about)
+def test_a_shipped_agent_sits_a_short_exam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+    candidate = candidates.untrained("smoke")
+    metadata = describe(candidate.agent, candidate.setup, seed=3, episodes=64)
+    save_snapshot(tmp_path / "weights", "infant", candidate.agent, metadata)
     monkeypatch.setattr(weights, "SHIPPED", tmp_path / "weights")
     monkeypatch.setattr(demos, "CHANCE_RUNS", 8)
     out = tmp_path / "demo"
     old = out / "exam"
     old.mkdir(parents=True)
-    (old / "sitting.json").write_text("{}")  # an earlier demo, of another version
+    (old / "exam.json").write_text("{}")  # an earlier demo, of another version
     demos.demo(out, runs=2)
     told = capsys.readouterr().out
-    assert "The shipped infant sits a short exam" in told and "Not passed" in told
-    for line in ("mirror and mark", "no mirror", "everyday movement", "yoked site"):
+    assert "The shipped infant takes a short exam" in told and "Not passed" in told
+    for line in ("mirror and mark", "no mirror", "motor babbling", "yoked site"):
         assert line in told
     assert f"report: {old / 'report.html'}" in told and "mirrormark exam infant" in told
     assert "With a mirror it took the mark off in" in told
@@ -36,8 +36,8 @@ def test_a_shipped_mind_sits_a_short_exam(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_what_is_no_exam_is_not_swept_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    subject = candidates.untrained("smoke")
-    save_snapshot(tmp_path / "weights", "infant", subject.mind, describe(subject.mind, subject.setup))
+    candidate = candidates.untrained("smoke")
+    save_snapshot(tmp_path / "weights", "infant", candidate.agent, describe(candidate.agent, candidate.setup))
     monkeypatch.setattr(weights, "SHIPPED", tmp_path / "weights")
     (tmp_path / "exam").mkdir()
     (tmp_path / "exam" / "notes.txt").write_text("mine")
@@ -46,12 +46,12 @@ def test_what_is_no_exam_is_not_swept_away(tmp_path: Path, monkeypatch: pytest.M
     assert (tmp_path / "exam" / "notes.txt").read_text() == "mine"
 
 
-def test_without_a_mind_it_says_so_and_shows_the_world(
+def test_without_a_agent_it_says_so_and_shows_the_world(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ):
     monkeypatch.setattr(weights, "SHIPPED", tmp_path / "none")
     demos.demo(tmp_path / "demo", body="arm", control_steps=2)
-    assert "No trained mind is shipped for the arm" in capsys.readouterr().out
+    assert "No trained agent is shipped for the arm" in capsys.readouterr().out
     assert {path.name for path in (tmp_path / "demo").iterdir()} == {"arm.mp4", "arm.png", "arm-portrait.png"}
 
 

@@ -76,7 +76,7 @@ def test_the_verdict_comes_first(html):
 def test_words_are_explained_before_they_are_used(html):
     words = html[html.index("<dl>") : html.index("</dl>")]
     assert html.index("</dl>") < html.index("<h2>") and html.count("are those of the paper") == 1
-    for word in ("codec", "token", "self-prior", "G,", "nats", "everyday", "flexor", "yoked", "Holm"):
+    for word in ("tokenizer", "token", "self-prior", "G,", "nats", "babbling", "flexor", "yoked", "Holm"):
         assert word in words
 
 
@@ -179,7 +179,7 @@ def test_a_weighed_drive_is_told(html: str):
     assert "In G the joint angles' tokens count 0.05, all others 1." in html
 
 
-def test_one_mind_is_shown_everywhere(save_exam, tmp_path):
+def test_one_agent_is_shown_everywhere(save_exam, tmp_path):
     """The first that was given, also where another comes first in the alphabet."""
     folder = save_exam(tmp_path / "exam", seeds=(0,), runs=20, chance_runs=20)
     shutil.copytree(folder / "parts" / "seed-0@last", folder / "parts" / "aaa@last")

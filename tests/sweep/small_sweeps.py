@@ -1,4 +1,5 @@
-"""Sweeps small enough for tests: the smoke preset cut to two laps, and a folder with made-up runs in it."""
+"""Sweeps small enough for tests: the smoke preset cut to two iterations, and a folder with made-up runs in
+it."""
 
 import json
 import time
@@ -9,17 +10,17 @@ from mirrormark.sweep.plan import Folder, Job
 from mirrormark.sweep.spec import Spec, parse
 
 QUICK: dict[str, Any] = {
-    "life.schedule.episodes": 8,
-    "life.schedule.episodes_per_lap": 4,
-    "life.schedule.codec_laps": 1,
-    "life.schedule.codec_steps_per_lap": 2,
-    "life.schedule.steps_per_lap": 2,
-    "life.schedule.policy_from_episode": 0,
-    "life.schedule.exam_every_episodes": 100,
-    "life.schedule.checkpoint_every_laps": 1,
-    "life.indicators.everyday_episodes": 4,
-    "life.indicators.pairs": 4,
-    "life.pool_episodes": 8,
+    "training.schedule.episodes": 8,
+    "training.schedule.episodes_per_iteration": 4,
+    "training.schedule.tokenizer_iterations": 1,
+    "training.schedule.tokenizer_steps_per_iteration": 2,
+    "training.schedule.steps_per_iteration": 2,
+    "training.schedule.policy_from_episode": 0,
+    "training.schedule.evaluate_every_episodes": 100,
+    "training.schedule.checkpoint_every_iterations": 1,
+    "training.evaluation.babbling_episodes": 4,
+    "training.evaluation.pairs": 4,
+    "training.pool_episodes": 8,
 }
 
 
@@ -29,7 +30,7 @@ def described(**more: Any) -> dict[str, Any]:
         "preset": "smoke",
         "seeds": 2,
         "overrides": dict(QUICK),
-        "grid": {"world.tone_scale": [0.5, 1.0]},
+        "grid": {"env.tone_scale": [0.5, 1.0]},
         "exam": {"runs": 2, "chance_runs": 4, "only": ["mirror", "absent"]},
         "resources": {"tries": 3},
     } | more
@@ -56,7 +57,7 @@ def pretend_trained(
     run = folder.run(job.name)
     run.mkdir(parents=True, exist_ok=True)
     (run / "config.json").write_text(json.dumps({"preset": "smoke", "ablation": None} | facts))
-    status = {"state": state, "pid": 1, "host": host, "lap": 1, "episodes": 4, "updated_s": time.time()}
+    status = {"state": state, "pid": 1, "host": host, "iteration": 1, "episodes": 4, "updated_s": time.time()}
     (run / "status.json").write_text(json.dumps(status))
 
 

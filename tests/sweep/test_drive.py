@@ -117,10 +117,10 @@ def test_a_run_killed_before_it_said_what_it_is_starts_over(folder):
     (half / "versions.json").write_text("{}")
     half_exam = folder.exam(jobs[0].name)
     half_exam.mkdir(parents=True)
-    (half_exam / ".writing-sitting.json").write_text("")
+    (half_exam / ".writing-exam.json").write_text("")
     engine, _, _ = run(folder, jobs)
     assert steps(engine, jobs[0].name)[0] == ("train", False) and not (half / "versions.json").exists()
-    assert not (half_exam / ".writing-sitting.json").exists()
+    assert not (half_exam / ".writing-exam.json").exists()
 
 
 def test_a_command_that_still_lives_is_not_doubled(folder, monkeypatch):

@@ -24,7 +24,7 @@ def test_a_taken_folder_is_refused(tmp_path):
 def test_another_sweep_is_refused_and_says_where_it_differs(tmp_path):
     folder = Folder(tmp_path / "s")
     journal.claim(folder, spec(), plan(spec()))
-    other = spec(overrides=described()["overrides"] | {"life.schedule.episodes": 12})
+    other = spec(overrides=described()["overrides"] | {"training.schedule.episodes": 12})
     with pytest.raises(ValueError, match=r"holds another sweep .*episodes=8.*episodes=12"):
         journal.claim(folder, other, plan(other))
     fewer = spec(seeds=1)

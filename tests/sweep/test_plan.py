@@ -12,7 +12,10 @@ from mirrormark.sweep.plan import Folder, as_words, asked, commands, plan
 
 def test_every_combination_is_one_job_with_its_own_folder():
     jobs = plan(
-        spec(bodies=["infant", "arm"], grid={"world.tone_scale": [0.5, 1.0], "life.tokens": [True, False]})
+        spec(
+            bodies=["infant", "arm"],
+            grid={"env.tone_scale": [0.5, 1.0], "training.frozen_tokenizer": [True, False]},
+        )
     )
     assert len(jobs) == len({job.name for job in jobs}) == 2 * 2 * 4
     assert jobs[0].name == "tone_scale-0.5_tokens-true-infant-seed0"
@@ -29,21 +32,23 @@ def test_a_jobs_words_mean_what_the_spec_says():
     """Read back by the train command's own parser."""
     for job in plan(spec()):
         config = asked(job.train)
-        assert config.world.tone_scale == job.values["world.tone_scale"]
-        assert config.life.schedule.episodes == QUICK["life.schedule.episodes"]
-        assert config.world.threads == 1
+        assert config.env.tone_scale == job.values["env.tone_scale"]
+        assert config.training.schedule.episodes == QUICK["training.schedule.episodes"]
+        assert config.env.threads == 1
 
 
 def test_threads_follow_the_cores_of_a_run():
     job = plan(spec(resources={"cpus": 2}))[0]
-    assert asked(job.train).world.threads == 2 == Folder(Path("x")).trained(job, False).threads
+    assert asked(job.train).env.threads == 2 == Folder(Path("x")).trained(job, False).threads
 
 
 def test_switches_and_lists_become_words():
-    assert as_words("life.tokens", False) == ["--life.no-tokens"]
-    assert as_words("life.tokens", True) == ["--life.tokens"]
-    assert as_words("mind.codec.levels", (5, 5)) == ["--mind.codec.levels", "5", "5"]
-    assert not asked(("--preset", "smoke", *as_words("life.tokens", False))).life.tokens
+    assert as_words("training.frozen_tokenizer", False) == ["--training.no-frozen-tokenizer"]
+    assert as_words("training.frozen_tokenizer", True) == ["--training.frozen-tokenizer"]
+    assert as_words("agent.tokenizer.levels", (5, 5)) == ["--agent.tokenizer.levels", "5", "5"]
+    assert not asked(
+        ("--preset", "smoke", *as_words("training.frozen_tokenizer", False))
+    ).training.frozen_tokenizer
 
 
 def test_no_grid_is_one_setting():
@@ -51,15 +56,18 @@ def test_no_grid_is_one_setting():
 
 
 def test_fields_with_the_same_last_name_keep_their_whole_names():
-    grid = {"life.learner.world.learning_rate": [1e-3], "life.learner.policy.learning_rate": [1e-4, 2e-4]}
+    grid = {
+        "training.learner.world_model.learning_rate": [1e-3],
+        "training.learner.policy.learning_rate": [1e-4, 2e-4],
+    }
     names = {job.setting for job in plan(spec(grid=grid))}
     assert names == {
-        f"life.learner.world.learning_rate-0.001_life.learner.policy.learning_rate-{rate}"
+        f"training.learner.world_model.learning_rate-0.001_life.learner.policy.learning_rate-{rate}"
         for rate in (1e-4, 2e-4)
     }
 
 
-def test_a_mind_without_cost_is_examined_beside_its_twin():
+def test_a_agent_without_cost_is_examined_beside_its_twin():
     jobs = {job.name: job for job in plan(spec(grid={"cost": ["self_prior", "none"]}))}
     job = jobs["cost-none-infant-seed1"]
     assert job.beside == "cost-self_prior-infant-seed1" and job.beside in jobs
@@ -73,18 +81,18 @@ def test_a_mind_without_cost_is_examined_beside_its_twin():
     ("change", "sentence"),
     [
         (
-            {"overrides": {"life.scedule.episodes": 3}},
+            {"overrides": {"training.scedule.episodes": 3}},
             r"life\.scedule\.episodes is no field .* life has schedule",
         ),
-        ({"overrides": {"life.schedule": 3}}, r"life\.schedule is a group of fields"),
-        ({"overrides": {"life.tokens.x": 3}}, r"life\.tokens is a single value"),
-        ({"overrides": {"world.body": "arm"}}, "chosen by the field bodies"),
-        ({"overrides": {"life.schedule.episodes": 0}}, r"schedule\.episodes is 0: give at least 1"),
+        ({"overrides": {"training.schedule": 3}}, r"life\.schedule is a group of fields"),
+        ({"overrides": {"training.frozen_tokenizer.x": 3}}, r"life\.tokens is a single value"),
+        ({"overrides": {"env.body": "arm"}}, "chosen by the field bodies"),
+        ({"overrides": {"training.schedule.episodes": 0}}, r"schedule\.episodes is 0: give at least 1"),
         (
-            {"overrides": {"life.schedule.episodes": "many"}},
+            {"overrides": {"training.schedule.episodes": "many"}},
             r"life\.schedule\.episodes: invalid literal .*'many'",
         ),
-        ({"grid": {"life.learner.precision": ["fp32", "fp3"]}}, "invalid choice 'fp3'"),
+        ({"grid": {"training.learner.precision": ["fp32", "fp3"]}}, "invalid choice 'fp3'"),
         ({"bodies": ["octopus"]}, "octopus"),
         ({"exam": {"only": ["mirror", "moon"]}}, "condition 'moon' is unknown"),
         ({"exam": {"only": ["absent"]}}, "exam.only lacks 'mirror'"),

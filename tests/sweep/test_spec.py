@@ -10,13 +10,16 @@ def test_a_file_is_read_whole(tmp_path):
     path = tmp_path / "s.toml"
     path.write_text(
         'preset = "smoke"\nseeds = [3, 5]\nbodies = ["infant", "arm"]\n'
-        "[overrides]\nlife.schedule.steps-per-lap = 7\nworld.senses = ['cell', 'proprioception']\n"
-        '[grid]\n"world.tone_scale" = [0.5, 1]\n[resources]\ngpus = 1\n[exam]\nonly = ["mirror"]\n'
+        "[overrides]\nlife.schedule.steps-per-iteration = 7\nworld.senses = ['cell', 'proprioception']\n"
+        '[grid]\n"env.tone_scale" = [0.5, 1]\n[resources]\ngpus = 1\n[exam]\nonly = ["mirror"]\n'
     )
     found = read(path)
     assert found.seeds == (3, 5) and found.bodies == ("infant", "arm")
-    assert found.overrides == {"life.schedule.steps_per_lap": 7, "world.senses": ("cell", "proprioception")}
-    assert found.grid == {"world.tone_scale": (0.5, 1)}
+    assert found.overrides == {
+        "training.schedule.steps_per_iteration": 7,
+        "env.senses": ("cell", "proprioception"),
+    }
+    assert found.grid == {"env.tone_scale": (0.5, 1)}
     assert found.resources.gpus == 1.0 and found.device == "cuda" and found.exam.only == ("mirror",)
 
 
@@ -38,9 +41,12 @@ def test_a_number_of_seeds_counts_from_zero():
         ({"seeds": -1}, "seeds is -1"),
         ({"bodies": "infant"}, "bodies is 'infant': give a list"),
         ({"bodies": ["arm", "arm"]}, "bodies names one thing twice"),
-        ({"grid": {"world.tone_scale": 0.5}}, r"grid\.world\.tone_scale is 0\.5: give the list"),
-        ({"grid": {"world.tone_scale": [1, 1]}}, "lists one value twice"),
-        ({"grid": {"life.pool_episodes": [8, 9]}}, r"life\.pool_episodes stands in overrides and in grid"),
+        ({"grid": {"env.tone_scale": 0.5}}, r"grid\.world\.tone_scale is 0\.5: give the list"),
+        ({"grid": {"env.tone_scale": [1, 1]}}, "lists one value twice"),
+        (
+            {"grid": {"training.pool_episodes": [8, 9]}},
+            r"life\.pool_episodes stands in overrides and in grid",
+        ),
         ({"overrides": {"x": [[1]]}}, r"x is \[\[1\]\]"),
         ({"overrides": 3}, r"overrides is 3: write it as a table, \[overrides\]"),
         ({"exam": {"runs": 0}}, r"exam\.runs is 0: give at least 1"),

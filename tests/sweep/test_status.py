@@ -16,23 +16,28 @@ from mirrormark.training.schedule import Schedule, ScheduleConfig
 
 def lived(folder, job, seconds: list[float], phases: list[str], **point) -> None:
     run = folder.run(job.name)
-    rows = [{"lap": i, "phase": p, "seconds": s} for i, (s, p) in enumerate(zip(seconds, phases))]
+    rows = [{"iteration": i, "phase": p, "seconds": s} for i, (s, p) in enumerate(zip(seconds, phases))]
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (run / "exams.jsonl").write_text(json.dumps({"lap": 1, "episodes": 4} | point) + "\n")
+    (run / "evaluations.jsonl").write_text(json.dumps({"iteration": 1, "episodes": 4} | point) + "\n")
 
 
-def test_seconds_a_lap_survive_a_restart(tmp_path):
+def test_seconds_a_iteration_survive_a_restart(tmp_path):
     folder, job = Folder(tmp_path), plan(spec())[0]
     pretend_trained(folder, job)
-    lived(folder, job, [4.0, 6.0, 9.0, 2.0, 4.0], ["codec", "life", "life", "life", "life"])
-    assert estimate.lap_seconds(folder.run(job.name)) == {"codec": 4.0, "life": (2 + 3 + 2 + 2) / 4}
+    lived(
+        folder, job, [4.0, 6.0, 9.0, 2.0, 4.0], ["tokenizer", "training", "training", "training", "training"]
+    )
+    assert estimate.iteration_seconds(folder.run(job.name)) == {
+        "tokenizer": 4.0,
+        "training": (2 + 3 + 2 + 2) / 4,
+    }
 
 
 def test_time_left_is_unknown_where_a_phase_was_never_timed():
-    schedule = Schedule(ScheduleConfig(episodes=100, episodes_per_lap=10, codec_laps=5))
-    assert estimate.left_s(schedule, 0, {"codec": 2.0}) is None
-    assert estimate.left_s(schedule, 0, {"codec": 2.0, "life": 3.0}) == 5 * 2 + 10 * 3
-    assert estimate.left_s(schedule, 7, {"life": 3.0}) == 8 * 3
+    schedule = Schedule(ScheduleConfig(episodes=100, episodes_per_iteration=10, tokenizer_iterations=5))
+    assert estimate.left_s(schedule, 0, {"tokenizer": 2.0}) is None
+    assert estimate.left_s(schedule, 0, {"tokenizer": 2.0, "training": 3.0}) == 5 * 2 + 10 * 3
+    assert estimate.left_s(schedule, 7, {"training": 3.0}) == 8 * 3
     assert estimate.left_s(schedule, 15, {}) == 0
 
 
@@ -42,17 +47,26 @@ def test_the_table_tells_stage_indicators_and_time_left(tmp_path):
     journal.claim(folder, one, jobs)
     done, training, waiting, failed = jobs
     pretend_trained(folder, done)
-    lived(folder, done, [4.0, 6.0, 8.0], ["codec", "life", "life"], removal_rate=0.25, efe_gap_nats=3.5)
+    lived(
+        folder,
+        done,
+        [4.0, 6.0, 8.0],
+        ["tokenizer", "training", "training"],
+        removal_rate=0.25,
+        efe_gap_nats=3.5,
+    )
     pretend_examined(folder, done)
     journal.write(folder, done.name, Entry("finished", seconds={"train": 9.0, "exam": 5.0}))
-    pretend_trained(folder, training, "running")  # on another machine, after one lap of three
-    lived(folder, training, [2.0], ["codec"])
+    pretend_trained(folder, training, "running")  # on another machine, after one iteration of three
+    lived(folder, training, [2.0], ["tokenizer"])
     journal.write(folder, failed.name, Entry("failed", 3, "train: exit 1; no room"))
     found = {one.job.name: one for one in status.standings(jobs, folder)}
-    assert found[done.name].stage == "finished" and found[done.name].indicators["removal_rate"] == 0.25
-    assert found[training.name].stage == "world+self_prior+policy" and found[training.name].laps == "1/3"
-    assert found[training.name].left_s is None  # its own life laps and exam were never timed
-    # Another setting, same body: codec (4+2)/2, life 2 a lap, exam 5.
+    assert found[done.name].stage == "finished" and found[done.name].evaluation["removal_rate"] == 0.25
+    assert (
+        found[training.name].stage == "world+self_prior+policy" and found[training.name].iterations == "1/3"
+    )
+    assert found[training.name].left_s is None  # its own life iterations and exam were never timed
+    # Another setting, same body: tokenizer (4+2)/2, life 2 an iteration, exam 5.
     assert found[waiting.name].stage == "waiting" and found[waiting.name].left_s == 3 + 2 * 2 + 5
     assert found[failed.name].stage == "failed" and "no room" in found[failed.name].note
     out = io.StringIO()
@@ -101,7 +115,7 @@ def test_a_dry_run_extrapolates_what_the_folder_has_shown(tmp_path, capsys):
     jobs = plan(one)
     journal.claim(folder, one, jobs)
     pretend_trained(folder, jobs[0])
-    lived(folder, jobs[0], [4.0, 14.0, 24.0], ["codec", "life", "life"])
+    lived(folder, jobs[0], [4.0, 14.0, 24.0], ["tokenizer", "training", "training"])
     pretend_examined(folder, jobs[0])
     (folder.exam(jobs[0].name) / "big").write_bytes(bytes(7_000_000))
     journal.write(folder, jobs[0].name, Entry("finished", seconds={"exam": 5.0}))

@@ -21,11 +21,11 @@ from mirrormark.sweep.engine_ray import installed
 from mirrormark.sweep.plan import Folder
 from mirrormark.sweep.work import environment
 from mirrormark.training import checkpoint
-from mirrormark.training.run_folder import Run, list_runs, read_lines
+from mirrormark.training.run_folder import RunFolder, list_runs, read_lines
 
 MIRRORMARK = [sys.executable, "-m", "mirrormark"]
 ENVIRONMENT = os.environ | environment(1)
-LONG = QUICK | {"life.schedule.episodes": 40}
+LONG = QUICK | {"training.schedule.episodes": 40}
 ENGINES = [pytest.param("ray", marks=pytest.mark.skipif(not installed(), reason="no Ray here")), "processes"]
 
 
@@ -59,7 +59,7 @@ def until(true: Callable[[], Any], what: str, limit_s: float = 240) -> None:
         time.sleep(0.02)
 
 
-def laps(run: Path) -> int:
+def iterations(run: Path) -> int:
     return len(read_lines(run / "metrics.jsonl"))
 
 
@@ -68,8 +68,8 @@ def what_it_lived(run: Path) -> tuple[Any, ...]:
     newest = checkpoint.names(run / "checkpoints")[-1]
     parts = sorted((run / "checkpoints" / newest).glob("*.safetensors"))
     assert parts
-    rows = read_lines(run / "metrics.jsonl") + read_lines(run / "exams.jsonl")
-    clocks = ("seconds", "steps_per_s", "gather_seconds", "learn_seconds")
+    rows = read_lines(run / "metrics.jsonl") + read_lines(run / "evaluations.jsonl")
+    clocks = ("seconds", "steps_per_s", "collect_seconds", "learn_seconds")
     timeless = [{k: v for k, v in row.items() if k not in clocks} for row in rows]
     return newest, [part.read_bytes() for part in parts], timeless
 
@@ -84,7 +84,10 @@ def undisturbed(folder: Folder, name: str, place: Path) -> tuple[Any, ...]:
 @pytest.mark.skipif(not installed(), reason="no Ray here")
 def test_two_seeds_and_two_settings_from_spec_to_report_with_ray(tmp_path, capsys):
     words = command(
-        tmp_path, "ray", overrides=QUICK | {"life.schedule.episodes": 4}, exam={"runs": 2, "only": ["mirror"]}
+        tmp_path,
+        "ray",
+        overrides=QUICK | {"training.schedule.episodes": 4},
+        exam={"runs": 2, "only": ["mirror"]},
     )
     said = finish(words)
     out = Folder(tmp_path / "out")
@@ -133,10 +136,10 @@ def test_a_killed_worker_goes_on_from_its_checkpoint_to_the_same_end(engine, vic
     run = out.run(name)
     with started(words, tmp_path / "said.txt") as driver:
         for turn in range(2):
-            until(lambda: laps(run) >= 3 + 3 * turn, "laps")  # noqa: B023
-            pid = Run(run).status()["pid"]
+            until(lambda: iterations(run) >= 3 + 3 * turn, "iterations")  # noqa: B023
+            pid = RunFolder(run).status()["pid"]
             os.kill(pid if victim == "command" else parent_of(pid), signal.SIGKILL)
-            until(lambda: Run(run).status()["state"] == "killed", "the kill")
+            until(lambda: RunFolder(run).status()["state"] == "killed", "the kill")
         assert driver.wait(400) == 0, (tmp_path / "said.txt").read_text()
     entry = journal.read(out, name)
     assert entry.state == "finished" and entry.failures == 2
@@ -153,12 +156,12 @@ def test_a_killed_driver_leaves_nothing_behind_and_the_next_goes_on(engine, tmp_
     out = Folder(tmp_path / "out")
     first, second = (out.run(f"base-infant-seed{seed}") for seed in (0, 1))
     with started(words, tmp_path / "said.txt") as driver:
-        until(lambda: laps(first) >= 3, "laps")
+        until(lambda: iterations(first) >= 3, "iterations")
         driver.kill()
-    until(lambda: Run(first).status()["state"] == "killed", "the end of its command", 20)
-    assert laps(second) == 0  # one at a time
+    until(lambda: RunFolder(first).status()["state"] == "killed", "the end of its command", 20)
+    assert iterations(second) == 0  # one at a time
     with started(words, tmp_path / "said.txt") as driver:
-        until(lambda: laps(second) >= 3, "laps of the next run")
+        until(lambda: iterations(second) >= 3, "iterations of the next run")
         driver.kill()
     lived, log = what_it_lived(first), out.log(first.name).read_text()
     finish(words)
@@ -175,16 +178,16 @@ def test_ctrl_c_lets_every_run_save(engine, tmp_path):
     words = command(tmp_path, engine, seeds=1, grid={}, overrides=LONG)
     run = Folder(tmp_path / "out").run("base-infant-seed0")
     with started(words, tmp_path / "said.txt") as driver:
-        until(lambda: laps(run) >= 2, "laps")
+        until(lambda: iterations(run) >= 2, "iterations")
         driver.send_signal(signal.SIGINT)
         assert driver.wait(150) == 130
-    assert Run(run).status()["state"] == "interrupted"
+    assert RunFolder(run).status()["state"] == "interrupted"
     _, tree, _ = checkpoint.load_newest(run / "checkpoints")
-    assert tree["next_lap"] == laps(run)
+    assert tree["next_iteration"] == iterations(run)
     said = (tmp_path / "said.txt").read_text()
     assert "the same command goes on from there" in said and "Traceback" not in said
     finish(words)
-    assert Run(run).status()["state"] == "finished"
+    assert RunFolder(run).status()["state"] == "finished"
 
 
 @pytest.mark.slow
@@ -192,20 +195,20 @@ def test_ctrl_c_lets_every_run_save(engine, tmp_path):
 @pytest.mark.skipif(not installed(), reason="no Ray here")
 def test_a_run_that_cannot_succeed_is_failed_with_its_log_and_the_others_finish(tmp_path):
     """A window longer than the dynamics bears is only found out by the run itself."""
-    grid = {"life.learner.world_frames": [16, 200]}
+    grid = {"training.learner.sequence_frames": [16, 200]}
     words = command(tmp_path, "ray", seeds=1, grid=grid, resources={"tries": 2})
     done = subprocess.run(words, env=ENVIRONMENT, capture_output=True, text=True, timeout=500)
     assert done.returncode == 2 and "1 of 2 runs failed" in done.stderr and "Traceback" not in done.stderr
     out = Folder(tmp_path / "out")
-    good, bad = (journal.read(out, f"world_frames-{frames}-infant-seed0") for frames in (16, 200))
+    good, bad = (journal.read(out, f"sequence_frames-{frames}-infant-seed0") for frames in (16, 200))
     assert good.state == "finished" and bad.state == "failed" and bad.failures == 2
-    assert "200" in bad.reason and "200" in out.log("world_frames-200-infant-seed0").read_text()
+    assert "200" in bad.reason and "200" in out.log("sequence_frames-200-infant-seed0").read_text()
     assert "1 of 2 runs examined, 1 failed" in (out.path / "report.html").read_text()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_a_mind_without_cost_is_examined_beside_its_twin(tmp_path):
+def test_a_agent_without_cost_is_examined_beside_its_twin(tmp_path):
     words = command(tmp_path, "processes", seeds=1, grid={"cost": ["self_prior", "none"]}, overrides=QUICK)
     finish(words)
     results = json.loads((tmp_path / "out" / "results.json").read_text())

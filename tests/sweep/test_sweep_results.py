@@ -26,7 +26,7 @@ from mirrormark.sweep.journal import Entry
 from mirrormark.sweep.plan import Folder, plan
 
 RATES = {"tone_scale-0.5": 0.2, "tone_scale-1.0": 0.8}
-CHANCE = {"absent": 0.1, "iid": 0.1, "everyday": 0.2}
+CHANCE = {"absent": 0.1, "iid": 0.1, "babbling": 0.2}
 
 
 def pretend_exam(folder, job, rate: float, eye: str = "pixels") -> None:
@@ -49,11 +49,17 @@ def pretend_exam(folder, job, rate: float, eye: str = "pixels") -> None:
 
 def pretend_points(folder, job) -> None:
     rows = [
-        {"lap": e, "episodes": e, "steps": e, "removal_rate": 0.1 * job.seed + e / 1000, "distance_m": 0.05}
+        {
+            "iteration": e,
+            "episodes": e,
+            "steps": e,
+            "removal_rate": 0.1 * job.seed + e / 1000,
+            "distance_m": 0.05,
+        }
         | {"efe_gap_nats": 1, "snapshot": "x", "seconds": 1.0, "ablation": None}
         for e in (100, 200)
     ]
-    (folder.run(job.name) / "exams.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder.run(job.name) / "evaluations.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +89,8 @@ def test_one_table_holds_every_run_of_every_exam_and_every_point(swept):
     exams = table[table["kind"] == "exam"]
     assert exams["job"].nunique() == 5 and (exams.groupby("job").size() == 40 + 40 + 50 + 50).all()
     points = table[table["kind"] == "training"]
-    assert (points.groupby("job").size() == 2).all() and set(points["episodes_lived"]) == {100, 200}
-    assert set(table["grid.world.tone_scale"]) == {"0.5", "1.0"}
+    assert (points.groupby("job").size() == 2).all() and set(points["episodes_collected"]) == {100, 200}
+    assert set(table["grid.env.tone_scale"]) == {"0.5", "1.0"}
     first = tables.read(folder.exam(jobs[0].name) / "episodes.parquet", tables.EPISODES)
     kept = exams[exams["job"] == jobs[0].name]
     assert kept["removed"].astype(bool).tolist() == first["removed"].tolist()
@@ -134,7 +140,7 @@ def test_settings_are_compared_on_the_seeds_that_both_have(swept):
 
 def test_comparisons_of_a_page_are_one_holm_family(tmp_path):
     folder = Folder(tmp_path)
-    jobs = plan(spec(seeds=2, grid={"world.tone_scale": [0.25, 0.5, 1.0]}))
+    jobs = plan(spec(seeds=2, grid={"env.tone_scale": [0.25, 0.5, 1.0]}))
     for job, rate in zip(jobs, (0.2, 0.2, 0.3, 0.5, 0.8, 0.6)):
         pretend_trained(folder, job)
         pretend_exam(folder, job, rate)
@@ -203,7 +209,7 @@ def test_a_median_interval_holds_the_median_as_often_as_it_says(n):
 
 
 def test_curves_skip_points_without_the_indicator():
-    rows = pd.DataFrame({"episodes_lived": [0, 5, 5, 5], "removal_rate": [np.nan, 0.1, 0.3, 0.8]})
+    rows = pd.DataFrame({"episodes_collected": [0, 5, 5, 5], "removal_rate": [np.nan, 0.1, 0.3, 0.8]})
     (point,) = curve(rows, "removal_rate")
     assert (point["episodes"], point["median"], point["low"], point["high"], point["seeds"]) == (
         5,

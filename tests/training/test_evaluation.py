@@ -1,4 +1,4 @@
-"""Indicators: each gate on minds and data whose answer is known."""
+"""Indicators: each gate on agents and data whose answer is known."""
 
 import json
 from dataclasses import replace
@@ -9,24 +9,24 @@ import torch
 from tiny_trainers import born, cells, joint, symbolic
 
 from mirrormark.envs.raycaster.eye import NO_CELL
-from mirrormark.training import evaluation as gates
+from mirrormark.training import evaluation as indicators_module
 from mirrormark.training import evaluation_dreams, held_out
-from mirrormark.training.env_config import WorldSetup
-from mirrormark.training.held_out import HELD_OUT_SEED, IndicatorConfig, hold_out
-from mirrormark.training.rollout import recipe
+from mirrormark.training.env_config import EnvConfig
+from mirrormark.training.held_out import HELD_OUT_SEED, EvaluationConfig, hold_out
+from mirrormark.training.rollout import plan_episodes
 
 
 @pytest.fixture(scope="module")
 def seen():
     """Held-out pixels."""
-    return hold_out(WorldSetup(), IndicatorConfig(everyday_episodes=8, pairs=24, policy_episodes=4), "cpu")
+    return hold_out(EnvConfig(), EvaluationConfig(babbling_episodes=8, pairs=24, policy_episodes=4), "cpu")
 
 
 @pytest.fixture(scope="module")
 def told():
     """Held-out symbols."""
-    config = IndicatorConfig(everyday_episodes=48, pairs=40, policy_episodes=4)
-    return hold_out(symbolic().world, config, "cpu")
+    config = EvaluationConfig(babbling_episodes=48, pairs=40, policy_episodes=4)
+    return hold_out(symbolic().env, config, "cpu")
 
 
 def test_pairs_differ_in_the_marks_pixels_only(seen):
@@ -44,61 +44,65 @@ def test_symbolic_pairs_have_a_cell_and_none(told):
 
 
 def test_held_out_seeds_are_never_lived(told):
-    assert recipe(1000, 5, 3, 0.5).seeds.max() < HELD_OUT_SEED
+    assert plan_episodes(1000, 5, 3, 0.5).seeds.max() < HELD_OUT_SEED
     assert told.episodes.marked.float().mean() == 0.75
     assert 0 <= told.removal_rate < 1 and 0.01 < told.distance_m < 0.5
 
 
 class Painter(torch.nn.Module):
-    """A mind whose codec paints what it is told to, whatever it encodes."""
+    """An agent whose tokenizer paints what it is told to, whatever it encodes."""
 
-    def __init__(self, mind, painted):
+    def __init__(self, agent, painted):
         super().__init__()
-        self.codec, self.dynamics, self.painted = mind.codec, mind.dynamics, painted
-        self._mind, self._row = mind, 0
+        self.tokenizer, self.world_model, self.painted = agent.tokenizer, agent.world_model, painted
+        self._agent, self._row = agent, 0
 
     def encode(self, observation, sample=True):
-        return self._mind.encode(observation, sample)
+        return self._agent.encode(observation, sample)
 
-    def decode(self, latent):
-        rows = slice(self._row, self._row + len(latent))
-        self._row += len(latent)
-        return self._mind.codec.targets({k: v[rows] for k, v in self.painted.items()})
+    def decode(self, tokens):
+        rows = slice(self._row, self._row + len(tokens))
+        self._row += len(tokens)
+        return self._agent.tokenizer.targets({k: v[rows] for k, v in self.painted.items()})
 
 
 def test_mark_recovery_is_one_for_the_frame_itself_and_zero_for_the_frame_without_mark(seen):
-    mind = born(joint()).mind
-    assert gates.mark_recovery(Painter(mind, seen.pairs.with_mark), seen.pairs) == pytest.approx(1.0)
-    assert gates.mark_recovery(Painter(mind, seen.pairs.without_mark), seen.pairs) == pytest.approx(0.0)
+    agent = born(joint()).agent
+    assert indicators_module.mark_recovery(Painter(agent, seen.pairs.with_mark), seen.pairs) == pytest.approx(
+        1.0
+    )
+    assert indicators_module.mark_recovery(
+        Painter(agent, seen.pairs.without_mark), seen.pairs
+    ) == pytest.approx(0.0)
     half = {k: v.clone() for k, v in seen.pairs.with_mark.items()}
     blend = (seen.pairs.with_mark["vision"].float() + seen.pairs.without_mark["vision"].float()) / 2
     half["vision"] = blend / 255
-    assert gates.mark_recovery(Painter(mind, half), seen.pairs) == pytest.approx(0.75, abs=0.01)
+    assert indicators_module.mark_recovery(Painter(agent, half), seen.pairs) == pytest.approx(0.75, abs=0.01)
 
 
-def test_the_symbolic_codec_loses_no_cell(told):
-    assert gates.mark_recovery(born(symbolic()).mind, told.pairs) == 1.0
+def test_the_symbolic_tokenizer_loses_no_cell(told):
+    assert indicators_module.mark_recovery(born(symbolic()).agent, told.pairs) == 1.0
 
 
 def test_the_gap_is_what_the_density_says(told):
     """A self-prior that gives "no cell" log-odds of 5 over any other cell has a gap of 5."""
-    mind = born(symbolic()).mind
+    agent = born(symbolic()).agent
     with torch.no_grad():
-        for parameter in mind.self_prior.parameters():
+        for parameter in agent.self_prior.parameters():
             parameter.zero_()
-        mind.self_prior.bias[-1, NO_CELL] = 5.0
-    assert gates.efe_gap_nats(mind, told.pairs) == pytest.approx(5.0, abs=1e-4)
+        agent.self_prior.bias[-1, NO_CELL] = 5.0
+    assert indicators_module.efe_gap_nats(agent, told.pairs) == pytest.approx(5.0, abs=1e-4)
 
 
 def test_posture_range_counts_seconds_not_moments():
     flat = torch.full((4, 101), 10.0)
-    assert gates.posture_range_nats(flat) == pytest.approx(0.0)
+    assert indicators_module.posture_range_nats(flat) == pytest.approx(0.0)
     moment = flat.clone()
     moment[:, 50] = 0.0  # one lucky frame is worth a twentieth of a window
-    assert gates.posture_range_nats(moment) < 0.6
+    assert indicators_module.posture_range_nats(moment) < 0.6
     calm = flat.clone()
     calm[0, 20:80] = 2.0
-    assert gates.posture_range_nats(calm) == pytest.approx(float(calm.mean()) - 2.0, abs=0.05)
+    assert indicators_module.posture_range_nats(calm) == pytest.approx(float(calm.mean()) - 2.0, abs=0.05)
 
 
 def test_removals_are_found_ten_steps_ahead_and_only_with_room():
@@ -112,39 +116,41 @@ def test_removals_are_found_ten_steps_ahead_and_only_with_room():
 
 
 def test_a_perfect_dreamer_falls_like_the_world_and_a_stubborn_one_does_not(told, monkeypatch):
-    mind = born(symbolic()).mind
+    agent = born(symbolic()).agent
     with torch.no_grad():
-        for parameter in mind.self_prior.parameters():
+        for parameter in agent.self_prior.parameters():
             parameter.zero_()
-        mind.self_prior.bias[-1, NO_CELL] = 5.0
-    latent = held_out.latents(mind, told.episodes.observation)
-    cost = held_out.efe(mind, latent)
+        agent.self_prior.bias[-1, NO_CELL] = 5.0
+    tokens = held_out.tokens(agent, told.episodes.observation)
+    cost = held_out.efe(agent, tokens)
     mark = told.episodes.mark
-    rows, present = evaluation_dreams.find_removals(mark, mind.config.imagination.context)
+    rows, present = evaluation_dreams.find_removals(mark, agent.config.imagination.context)
     assert len(rows) >= 3
-    real = latent[rows, present + 20], latent[mark.all(1), :][:, 0]
+    real = tokens[rows, present + 20], tokens[mark.all(1), :][:, 0]
 
-    def perfect(dynamics, context, past, ahead):
+    def perfect(world_model, context, past, ahead):
         end = real[0] if len(context) == len(rows) else context[:, -1]
         return torch.stack([context[:, -1], end], 1)
 
-    monkeypatch.setattr(evaluation_dreams, "replay_dream", perfect)
-    found = evaluation_dreams.dreamed_removal(mind, told, latent, cost, 5.0)
+    monkeypatch.setattr(evaluation_dreams, "dream_under_actions", perfect)
+    found = evaluation_dreams.dreamed_removal(agent, told, tokens, cost, 5.0)
     assert found["dreamed_fall_nats"] == pytest.approx(found["real_fall_nats"])
     assert found["dreamed_gone_where_removed"] == 1.0
     assert found["dreamed_fall_ratio"] == pytest.approx(1)
     assert 0.8 < found["dreamed_fall_contrast"] < 1.3  # it lets every other mark be, as most are
     monkeypatch.setattr(
-        evaluation_dreams, "replay_dream", lambda d, context, *_: torch.stack([context[:, -1]] * 2, 1)
+        evaluation_dreams, "dream_under_actions", lambda d, context, *_: torch.stack([context[:, -1]] * 2, 1)
     )
-    stubborn = evaluation_dreams.dreamed_removal(mind, told, latent, cost, 5.0)
+    stubborn = evaluation_dreams.dreamed_removal(agent, told, tokens, cost, 5.0)
     assert stubborn["dreamed_fall_nats"] == pytest.approx(0.0)
     assert stubborn["dreamed_gone_where_kept"] <= 0.5
     assert stubborn["dreamed_fall_contrast"] == pytest.approx(0)
-    silent = latent[:1, 0].clone()
+    silent = tokens[:1, 0].clone()
     silent[:, -1] = NO_CELL
-    monkeypatch.setattr(evaluation_dreams, "replay_dream", lambda d, c, *_: silent.expand(len(c), 2, -1))
-    fading = evaluation_dreams.dreamed_removal(mind, told, latent, cost, 5.0)
+    monkeypatch.setattr(
+        evaluation_dreams, "dream_under_actions", lambda d, c, *_: silent.expand(len(c), 2, -1)
+    )
+    fading = evaluation_dreams.dreamed_removal(agent, told, tokens, cost, 5.0)
     assert fading["dreamed_fall_ratio"] == pytest.approx(1, abs=0.05)  # all marks fade: a perfect ratio
     assert abs(fading["dreamed_fall_contrast"]) < 0.5  # which tells nothing apart
 
@@ -152,91 +158,91 @@ def test_a_perfect_dreamer_falls_like_the_world_and_a_stubborn_one_does_not(told
 class Measured:
     """Real worlds whose hands are said to be so far from the mark."""
 
-    def __init__(self, worlds, distance_m: np.ndarray) -> None:
-        self._worlds, self._distance_m, self.n = worlds, distance_m, worlds.n  # (steps, n)
+    def __init__(self, envs, distance_m: np.ndarray) -> None:
+        self._envs, self._distance_m, self.n = envs, distance_m, envs.n  # (steps, n)
         self._t = 0
 
     def reset(self, **options):
-        return self._worlds.reset(**options)
+        return self._envs.reset(**options)
 
     def step(self, action):
-        *rest, info = self._worlds.step(action)
+        *rest, info = self._envs.step(action)
         self._t += 1
         return *rest, info | {"hand_mark_distance_m": self._distance_m[self._t - 1]}
 
 
 def test_optimism_is_what_the_dream_lacks_of_the_real_cost(told, monkeypatch):
     """The world's own future is no optimism; a dream that stands still lacks what the world adds later."""
-    mind = born(symbolic()).mind
-    latent = held_out.latents(mind, told.episodes.observation)[:4, :100]
-    action, cost = told.episodes.action[:4, :100], held_out.efe(mind, latent)
+    agent = born(symbolic()).agent
+    tokens = held_out.tokens(agent, told.episodes.observation)[:4, :100]
+    action, cost = told.episodes.action[:4, :100], held_out.efe(agent, tokens)
     ahead = slice(50, 50 + evaluation_dreams.DREAM_CONTROL_STEPS + 1)
 
     def optimism(imagined, cost=cost):
         def replay(_, past, acted, to_do):
-            assert torch.equal(past[:, -1], latent[:, 50]) and acted.shape[1] == past.shape[1] - 1
+            assert torch.equal(past[:, -1], tokens[:, 50]) and acted.shape[1] == past.shape[1] - 1
             assert torch.equal(to_do, action[:, ahead][:, :-1])
             return imagined
 
-        monkeypatch.setattr(evaluation_dreams, "replay_dream", replay)
-        return evaluation_dreams.dream_optimism_nats(mind, latent, action, cost)
+        monkeypatch.setattr(evaluation_dreams, "dream_under_actions", replay)
+        return evaluation_dreams.dream_optimism_nats(agent, tokens, action, cost)
 
-    assert optimism(latent[:, ahead]) == pytest.approx(0, abs=1e-4)
-    still = latent[:, 50:51].expand_as(latent[:, ahead])
+    assert optimism(tokens[:, ahead]) == pytest.approx(0, abs=1e-4)
+    still = tokens[:, 50:51].expand_as(tokens[:, ahead])
     rising = cost[:, 50:51] + torch.arange(100.0)
     assert optimism(still, rising) == pytest.approx(float(torch.arange(51.0, 71.0).mean()), abs=1e-3)
 
 
 def test_a_long_context_is_whole_when_optimism_is_asked_for(told, monkeypatch):
     """It begins with the episode, and the second that follows is compared with the second that followed."""
-    mind = born(symbolic()).mind
-    mind.config = replace(mind.config, imagination=replace(mind.config.imagination, context=70))
-    latent = held_out.latents(mind, told.episodes.observation)[:4, :100]
-    cost = held_out.efe(mind, latent)
+    agent = born(symbolic()).agent
+    agent.config = replace(agent.config, imagination=replace(agent.config.imagination, context=70))
+    tokens = held_out.tokens(agent, told.episodes.observation)[:4, :100]
+    cost = held_out.efe(agent, tokens)
 
     def replay(_, past, acted, to_do):
-        assert torch.equal(past, latent[:, :70]) and acted.shape[1] == 69 and to_do.shape[1] == 20
-        return latent[:, 69:90]
+        assert torch.equal(past, tokens[:, :70]) and acted.shape[1] == 69 and to_do.shape[1] == 20
+        return tokens[:, 69:90]
 
-    monkeypatch.setattr(evaluation_dreams, "replay_dream", replay)
+    monkeypatch.setattr(evaluation_dreams, "dream_under_actions", replay)
     assert evaluation_dreams.dream_optimism_nats(
-        mind, latent, told.episodes.action[:4], cost
+        agent, tokens, told.episodes.action[:4], cost
     ) == pytest.approx(0, abs=1e-4)
 
 
 def test_the_band_of_distances_is_over_episodes_not_over_moments():
     """Four episodes around 1, 2, 3 and 4 cm; each moves by ±1 cm, and in the last one the mark comes off."""
-    life = born(symbolic())
+    trainer = born(symbolic())
     distance_m = np.tile([0.01, 0.02, 0.03, 0.04], (100, 1))
     distance_m[::2] += 0.01
     distance_m[1::2] -= 0.01
     distance_m[50:, 3] = np.nan
-    done = gates.behave(life.mind, Measured(life.worlds(4), distance_m))  # type: ignore[arg-type]
+    done = indicators_module.behave(trainer.agent, Measured(trainer.make_envs(4), distance_m))  # type: ignore[arg-type]
     assert done.distance_p05_m == pytest.approx(0.0115) and done.distance_p95_m == pytest.approx(0.0385)
 
 
 def test_the_cost_of_a_worn_mark_is_taken_while_it_is_on(monkeypatch):
     """Marks that go after 30 control steps, and a cost that tells the time."""
-    life = born(symbolic())
-    worlds, clock = life.worlds(4), torch.arange(100.0).expand(4, 100)
-    step = worlds.step
+    trainer = born(symbolic())
+    envs, clock = trainer.make_envs(4), torch.arange(100.0).expand(4, 100)
+    step = envs.step
 
     def losing(action):
         *rest, info = step(action)
         return *rest, info | {"mark_present": info["t"] < 30}
 
-    monkeypatch.setattr(worlds, "step", losing)
-    monkeypatch.setattr(gates, "efe", lambda _, latent: clock[:, : latent.shape[1]])
-    done = gates.behave(life.mind, worlds)
+    monkeypatch.setattr(envs, "step", losing)
+    monkeypatch.setattr(indicators_module, "efe", lambda _, tokens: clock[:, : tokens.shape[1]])
+    done = indicators_module.behave(trainer.agent, envs)
     assert done.efe_nats == pytest.approx(49.5) and done.efe_worn_nats == pytest.approx(14.5)
 
 
 def test_all_indicators_have_the_keys_and_repeat_themselves(told):
-    life = born(symbolic())
+    trainer = born(symbolic())
     results = []
     for _ in range(2):
         torch.manual_seed(0)
-        results.append(gates.indicators(life.mind, told, life.worlds(4)))
+        results.append(indicators_module.evaluation(trainer.agent, told, trainer.make_envs(4)))
     keys = {"mark_recovery", "efe_gap_nats", "efe_gap_per_posture_range", "dreamed_fall_nats", "removal_rate"}
     keys |= {"distance_m", "distance_p05_m", "distance_p95_m", "chance_removal_rate", "yoked_rate"}
     assert keys <= set(results[0])
@@ -247,13 +253,13 @@ def test_all_indicators_have_the_keys_and_repeat_themselves(told):
 
 def test_a_dream_is_not_compared_with_a_fall_that_did_not_happen(told):
     """A self-prior that prefers the mark: G rises when it goes, and a ratio would mean nothing."""
-    mind = born(symbolic()).mind
+    agent = born(symbolic()).agent
     with torch.no_grad():
-        for parameter in mind.self_prior.parameters():
+        for parameter in agent.self_prior.parameters():
             parameter.zero_()
-        mind.self_prior.bias[-1, NO_CELL] = -5.0
-    latent = held_out.latents(mind, told.episodes.observation)
-    found = evaluation_dreams.dreamed_removal(mind, told, latent, held_out.efe(mind, latent), 5.0)
+        agent.self_prior.bias[-1, NO_CELL] = -5.0
+    tokens = held_out.tokens(agent, told.episodes.observation)
+    found = evaluation_dreams.dreamed_removal(agent, told, tokens, held_out.efe(agent, tokens), 5.0)
     assert found["real_fall_nats"] < 0 and found["dreamed_fall_ratio"] is None
     assert found["dreamed_fall_nats"] is not None
 
@@ -261,21 +267,21 @@ def test_a_dream_is_not_compared_with_a_fall_that_did_not_happen(told):
 @pytest.mark.parametrize("preset", [symbolic(), cells(), joint()], ids=["symbols", "cells", "joint"])
 @pytest.mark.parametrize("kind", ["absent", "covered"])
 def test_where_no_mark_is_ever_seen_the_gates_that_need_one_are_unknown(preset, kind, tmp_path):
-    world = replace(preset.world, mirror=replace(preset.world.mirror, kind=kind))
-    life = born(replace(preset, world=world))
-    held = hold_out(world, IndicatorConfig(everyday_episodes=4, pairs=4, policy_episodes=4), "cpu")
-    found = gates.indicators(life.mind, held, life.worlds(4))
+    env = replace(preset.env, mirror=replace(preset.env.mirror, kind=kind))
+    trainer = born(replace(preset, env=env))
+    held = hold_out(env, EvaluationConfig(babbling_episodes=4, pairs=4, policy_episodes=4), "cpu")
+    found = indicators_module.evaluation(trainer.agent, held, trainer.make_envs(4))
     unknown = ("mark_recovery", "efe_gap_nats", "efe_gap_per_posture_range", "dreamed_fall_nats")
     assert len(held.pairs.mask) == 0 and all(found[name] is None for name in unknown)
     assert found["posture_range_nats"] is not None and found["removal_rate"] is not None
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
-def test_without_a_removal_gate_four_is_unknown(told):
-    mind = born(symbolic()).mind
-    latent = held_out.latents(mind, told.episodes.observation)
+def test_without_a_removal_dreamed_removal_is_unknown(told):
+    agent = born(symbolic()).agent
+    tokens = held_out.tokens(agent, told.episodes.observation)
     stays = told._replace(episodes=told.episodes._replace(mark=torch.ones_like(told.episodes.mark)))
-    found = evaluation_dreams.dreamed_removal(mind, stays, latent, held_out.efe(mind, latent), 5.0)
+    found = evaluation_dreams.dreamed_removal(agent, stays, tokens, held_out.efe(agent, tokens), 5.0)
     assert found["removals_found"] == 0
     assert all(
         found[name] is None for name in ("dreamed_fall_nats", "dreamed_fall_ratio", "dreamed_fall_contrast")

@@ -14,7 +14,7 @@ from tiny_commands import COMMAND, ENVIRONMENT, FIRST, TINY, bytes_of, stopped_a
 
 from mirrormark.train_command import train
 from mirrormark.training import checkpoint
-from mirrormark.training.recorder import Records
+from mirrormark.training.recorder import Recorder
 from mirrormark.training.run_folder import list_runs, read_lines
 from mirrormark.training.weights import load_weights
 
@@ -30,13 +30,22 @@ def _as_it_was():
 def killed_and_resumed(tmp_path: Path, times: int) -> None:
     """SIGKILL at random moments; each time a valid checkpoint is there and the run goes on from it."""
     out = tmp_path / "run"
-    words = [*COMMAND, "--preset", "smoke", *TINY, *FIRST, "--life.schedule.episodes=400", "--out", str(out)]
+    words = [
+        *COMMAND,
+        "--preset",
+        "smoke",
+        *TINY,
+        *FIRST,
+        "--training.schedule.episodes=400",
+        "--out",
+        str(out),
+    ]
     moments = random.Random(0)
     for turn in range(times):
         process = subprocess.Popen(words + ["--resume"] * bool(turn), env=ENVIRONMENT, stdout=subprocess.PIPE)
         deadline = time.monotonic() + 90
-        laps = len(read_lines(out / "metrics.jsonl"))
-        while len(read_lines(out / "metrics.jsonl")) <= laps and time.monotonic() < deadline:
+        iterations = len(read_lines(out / "metrics.jsonl"))
+        while len(read_lines(out / "metrics.jsonl")) <= iterations and time.monotonic() < deadline:
             time.sleep(0.02)
             assert process.poll() is None, process.stdout.read().decode() if process.stdout else ""
         time.sleep(moments.uniform(0, 0.5))
@@ -44,9 +53,11 @@ def killed_and_resumed(tmp_path: Path, times: int) -> None:
         process.wait()
         assert list_runs(tmp_path)[0]["state"] == "killed"
         _, tree, complaints = checkpoint.load_newest(out / "checkpoints")
-        assert complaints == [] and tree["next_lap"] >= turn
-    lived = [row["lap"] for row in read_lines(out / "metrics.jsonl")]
-    assert lived == list(range(len(lived))) and len(lived) >= times  # every lap once, none missing
+        assert complaints == [] and tree["next_iteration"] >= turn
+    on_policy = [row["iteration"] for row in read_lines(out / "metrics.jsonl")]
+    assert (
+        on_policy == list(range(len(on_policy))) and len(on_policy) >= times
+    )  # every iteration once, none missing
 
 
 def test_three_kills_lose_nothing(tmp_path):
@@ -71,13 +82,13 @@ def rewrites(old, new):
 
 real, moment = os.replace, sys.argv.pop(1)
 if moment == "status of a new run":
-    run_folder.Run.note = die
+    run_folder.RunFolder.note = die
 elif moment == "first checkpoint":
-    recorder.Records.save = die
-elif moment == "second lap":
-    recorder.Records.examine = die
+    recorder.Recorder.save = die
+elif moment == "second iteration":
+    recorder.Recorder.evaluate = die
 elif moment == "loading":
-    trainer.Life.load_state = die
+    trainer.Trainer.load_state = die
 elif moment == "rewriting metrics":
     os.replace = rewrites
 cli.main()
@@ -87,10 +98,10 @@ cli.main()
 @pytest.mark.slow
 def test_kills_in_start_up_and_in_a_resume_do_not_change_the_life(tmp_path):
     """Weights, optimisers, memory and random numbers end bitwise as in the run that nobody touched."""
-    words = ["--preset", "ideal", *TINY]
+    words = ["--preset", "symbolic", *TINY]
     straight, out = tmp_path / "straight", tmp_path / "run"
     subprocess.run([*COMMAND, *words, "--out", str(straight)], env=ENVIRONMENT, check=True)
-    moments = ["status of a new run", "first checkpoint", "second lap", "loading", "rewriting metrics"]
+    moments = ["status of a new run", "first checkpoint", "second iteration", "loading", "rewriting metrics"]
     for turn, moment in enumerate(moments):
         resumed = [*words, "--out", str(out), *["--resume"] * bool(turn)]
         killed = subprocess.run(
@@ -99,17 +110,17 @@ def test_kills_in_start_up_and_in_a_resume_do_not_change_the_life(tmp_path):
         assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
         assert list_runs(out)[0]["state"] == "killed"
         if turn >= 2:
-            assert [row["lap"] for row in read_lines(out / "metrics.jsonl")] == [0, 1]
+            assert [row["iteration"] for row in read_lines(out / "metrics.jsonl")] == [0, 1]
     subprocess.run([*COMMAND, *words, "--out", str(out), "--resume"], env=ENVIRONMENT, check=True)
     whole, pieces = bytes_of(straight), bytes_of(out)
     assert [name for name in whole if whole[name] != pieces.get(name)] == [] and len(whole) == len(pieces)
 
 
 @pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
-def test_asked_to_stop_it_finishes_the_lap_and_saves_run_and_mind(tmp_path, asked):
+def test_asked_to_stop_it_finishes_the_iteration_and_saves_run_and_agent(tmp_path, asked):
     out = tmp_path / "run"
-    words = [*COMMAND, "--preset", "ideal", *TINY, "--life.schedule.episodes=4000"]
-    words += ["--life.schedule.checkpoint-every-laps=1000", "--out", str(out)]
+    words = [*COMMAND, "--preset", "symbolic", *TINY, "--training.schedule.episodes=4000"]
+    words += ["--training.schedule.checkpoint-every-iterations=1000", "--out", str(out)]
     process = subprocess.Popen(
         words, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -122,15 +133,15 @@ def test_asked_to_stop_it_finishes_the_lap_and_saves_run_and_mind(tmp_path, aske
     assert list_runs(tmp_path)[0]["state"] == "interrupted"
     _, tree, _ = checkpoint.load_newest(out / "checkpoints")
     rows = read_lines(out / "metrics.jsonl")
-    assert tree["next_lap"] == len(rows)
+    assert tree["next_iteration"] == len(rows)
     kept = load_weights(out / "snapshots" / f"episodes-{rows[-1]['episodes']:08d}")
-    assert kept.about["lap"] == rows[-1]["lap"]
-    saved = tree["learner"]["mind"]["policy.head.bias"]
-    assert torch.equal(kept.mind.policy.head.bias, saved.bfloat16().float())
+    assert kept.metadata["iteration"] == rows[-1]["iteration"]
+    saved = tree["learner"]["agent"]["policy.head.bias"]
+    assert torch.equal(kept.agent.policy.head.bias, saved.bfloat16().float())
 
 
 def test_a_full_disk_stops_the_run_with_a_sentence(tmp_path, monkeypatch):
-    words = ["--preset", "ideal", *TINY, "--out", str(tmp_path / "run")]
+    words = ["--preset", "symbolic", *TINY, "--out", str(tmp_path / "run")]
     stopped_at(0, words, monkeypatch)
     real = checkpoint.write_bytes
 
@@ -141,7 +152,7 @@ def test_a_full_disk_stops_the_run_with_a_sentence(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "write_bytes", full)
-        with pytest.raises(ValueError, match=r"No space left.*last good one is lap-00000001"):
+        with pytest.raises(ValueError, match=r"No space left.*last good one is iteration-00000001"):
             train([*words, "--resume"])
     assert list_runs(tmp_path)[0]["state"] == "failed"
     train([*words, "--resume"])
@@ -152,9 +163,9 @@ def test_what_is_missing_is_not_called_a_full_disk(tmp_path, monkeypatch):
     def cannot(*_):
         raise OSError("No plug-in writes PNG")
 
-    words = ["--preset", "ideal", *TINY, "--out", str(tmp_path / "run")]
+    words = ["--preset", "symbolic", *TINY, "--out", str(tmp_path / "run")]
     with monkeypatch.context() as patch:
-        patch.setattr(Records, "__call__", cannot)
+        patch.setattr(Recorder, "__call__", cannot)
         with pytest.raises(ValueError, match=r"No plug-in writes PNG\. Mend that, then go on with --resume"):
             train(words)
     assert list_runs(tmp_path)[0]["state"] == "failed"
@@ -167,20 +178,20 @@ import resource, sys
 from mirrormark import cli
 from mirrormark.training import recorder
 
-real = recorder.Records.__call__
+real = recorder.Recorder.__call__
 
-def fill(self, lap, *rest):
-    if lap.index == 1:  # from here on no file can grow, not even status.json
+def fill(self, iteration, *rest):
+    if iteration.index == 1:  # from here on no file can grow, not even status.json
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
-    real(self, lap, *rest)
+    real(self, iteration, *rest)
 
-recorder.Records.__call__ = fill
+recorder.Recorder.__call__ = fill
 cli.main()
 """
 
 
 def test_where_nothing_at_all_can_be_written_one_sentence_is_said(tmp_path):
-    words = ["--preset", "ideal", *TINY, "--out", str(tmp_path / "run")]
+    words = ["--preset", "symbolic", *TINY, "--out", str(tmp_path / "run")]
     done = subprocess.run(
         [sys.executable, "-c", FULL, "train", *words], env=ENVIRONMENT, capture_output=True, text=True
     )
@@ -196,13 +207,13 @@ import sys
 from mirrormark import cli
 from mirrormark.training import nan, trainer
 
-def not_finite(self, lap):
-    raise nan.NotFinite(lap.index, 20, None)
+def not_finite(self, iteration):
+    raise nan.NotFinite(iteration.index, 20, None)
 
-def unstable(self, lap):
-    raise trainer.UnstableWorlds("Lap 0: the physics broke in 4 of 4 worlds.")
+def unstable(self, iteration):
+    raise trainer.UnstableEnvs("Iteration 0: the physics broke in 4 of 4 worlds.")
 
-trainer.Life.live = {"nan": not_finite, "physics": unstable}[sys.argv.pop(1)]
+trainer.Trainer.run_iterations = {"nan": not_finite, "physics": unstable}[sys.argv.pop(1)]
 cli.main()
 """
 
@@ -211,7 +222,7 @@ cli.main()
     ("fault", "sentence"), [("nan", "20 train steps in a row were not finite"), ("physics", "physics broke")]
 )
 def test_a_life_that_cannot_go_on_ends_with_one_sentence(fault, sentence, tmp_path):
-    words = ["--preset", "ideal", *TINY, "--out", str(tmp_path / "run")]
+    words = ["--preset", "symbolic", *TINY, "--out", str(tmp_path / "run")]
     done = subprocess.run(
         [sys.executable, "-c", BROKEN, fault, "train", *words],
         env=ENVIRONMENT,
@@ -226,7 +237,7 @@ def test_a_life_that_cannot_go_on_ends_with_one_sentence(fault, sentence, tmp_pa
 def test_two_processes_cannot_share_a_folder(tmp_path):
     """While one resumes, another --resume is refused, from start-up on."""
     out = tmp_path / "run"
-    words = ["--preset", "ideal", *TINY, "--life.schedule.episodes=4000", "--out", str(out)]
+    words = ["--preset", "symbolic", *TINY, "--training.schedule.episodes=4000", "--out", str(out)]
     first = subprocess.Popen([*COMMAND, *words], env=ENVIRONMENT, stdout=subprocess.PIPE)
     deadline = time.monotonic() + 60
     while not (out / "status.json").exists() and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""Memory does not grow, however long a life is."""
+"""Memory does not grow, however long a training run is."""
 
 import gc
 import io
@@ -11,9 +11,9 @@ import torch
 from rich.console import Console
 from tiny_trainers import born, symbolic
 
-from mirrormark.training.recorder import Records
-from mirrormark.training.run_folder import Run
-from mirrormark.training.trainer import live
+from mirrormark.training.recorder import Recorder
+from mirrormark.training.run_folder import RunFolder
+from mirrormark.training.trainer import run_iterations
 
 
 def tensors() -> int:
@@ -25,41 +25,41 @@ def resident_mb() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def lived(
-    tmp_path: Path, laps: int, looked_at: tuple[int, ...], exam_every_laps: int
+def on_policy(
+    tmp_path: Path, iterations: int, looked_at: tuple[int, ...], evaluate_every_iterations: int
 ) -> dict[int, tuple[int, float]]:
-    """Tensors and resident memory after those laps of a whole life: rollouts by movement and policy, train
-    steps, exams, snapshots, pictures, metrics and checkpoints."""
+    """Tensors and resident memory after those iterations of a whole life: rollouts by movement and policy,
+    train steps, exams, snapshots, pictures, metrics and checkpoints."""
     preset = symbolic()
     schedule = replace(
-        preset.life.schedule, episodes=4 * laps, steps_per_lap=1, exam_every_episodes=4 * exam_every_laps,
-        checkpoint_every_laps=10,
+        preset.training.schedule, episodes=4 * iterations, steps_per_iteration=1, evaluate_every_episodes=4 * evaluate_every_iterations,
+        checkpoint_every_iterations=10,
     )  # fmt: skip
-    life = born(replace(preset, life=replace(preset.life, schedule=schedule)))
+    trainer = born(replace(preset, training=replace(preset.training, schedule=schedule)))
     seen = {}
 
-    def look(lap, *_):
-        if lap.index in looked_at:
-            seen[lap.index] = (tensors(), resident_mb())
+    def rendered_posture(iteration, *_):
+        if iteration.index in looked_at:
+            seen[iteration.index] = (tensors(), resident_mb())
 
-    run = Run.create(tmp_path / "run", {"preset": "tiny"})
-    with Records(run, life, "tiny", Console(file=io.StringIO())) as records:
-        live(life, (records, look))
+    run = RunFolder.create(tmp_path / "run", {"preset": "tiny"})
+    with Recorder(run, trainer, "tiny", Console(file=io.StringIO())) as records:
+        run_iterations(trainer, (records, rendered_posture))
     assert (
-        len(list(run.snapshots.iterdir())) >= laps // exam_every_laps
+        len(list(run.snapshots.iterdir())) >= iterations // evaluate_every_iterations
         and len(list(run.checkpoints.iterdir())) == 2
     )
     return seen
 
 
-def test_tensors_alive_after_many_laps_are_those_alive_after_a_few(tmp_path):
-    seen = lived(tmp_path, 22, (10, 21), exam_every_laps=10)
+def test_tensors_alive_after_many_iterations_are_those_alive_after_a_few(tmp_path):
+    seen = on_policy(tmp_path, 22, (10, 21), evaluate_every_iterations=10)
     assert seen[21][0] <= seen[10][0]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_memory_does_not_grow_over_a_thousand_laps(tmp_path):
-    seen = lived(tmp_path, 1000, (200, 999), exam_every_laps=50)
+def test_memory_does_not_grow_over_a_thousand_iterations(tmp_path):
+    seen = on_policy(tmp_path, 1000, (200, 999), evaluate_every_iterations=50)
     assert seen[999][0] <= seen[200][0]
     assert seen[999][1] < seen[200][1] + 20

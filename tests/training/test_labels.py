@@ -10,88 +10,90 @@ import pytest
 import torch
 from tiny_trainers import born, cells, joint, symbolic, weights
 
-from mirrormark.presets import SMOKE, Preset
-from mirrormark.training.replay_buffer import Draw, Memory
-from mirrormark.training.schedule import Lap
-from mirrormark.training.trainer import Life
+from mirrormark.presets import SMOKE, Config
+from mirrormark.training.replay_buffer import Batch, ReplayBuffer
+from mirrormark.training.schedule import Iteration
+from mirrormark.training.trainer import Trainer
 
 STEPS = 2
-ALL = ("world", "self_prior", "policy")
-CODEC = replace(SMOKE, life=replace(SMOKE.life, schedule=replace(SMOKE.life.schedule, codec_laps=1)))
+ALL = ("world_model", "self_prior", "policy")
+TOKENIZER = replace(
+    SMOKE, training=replace(SMOKE.training, schedule=replace(SMOKE.training.schedule, tokenizer_iterations=1))
+)
 KINDS = [
     pytest.param(symbolic(), ALL, id="tokens"),
     pytest.param(cells(), ALL, id="cells"),
     pytest.param(joint(), ALL, id="joint"),
-    pytest.param(CODEC, ("codec",), id="codec"),
+    pytest.param(TOKENIZER, ("tokenizer",), id="tokenizer"),
 ]
 
 
-def lap(stages: tuple[str, ...], index: int = 0) -> Lap:
-    phase = "codec" if stages == ("codec",) else "life"
-    return Lap(index, phase, 4, 4, STEPS, stages, phase == "life", False, False, 0.0)
+def iteration(stages: tuple[str, ...], index: int = 0) -> Iteration:
+    phase = "tokenizer" if stages == ("tokenizer",) else "training"
+    return Iteration(index, phase, 4, 4, STEPS, stages, phase == "training", False, False, 0.0)
 
 
-DRAWING = ("sequences", "any_sequences", "newest_sequences", "frames")
+DRAWING = ("sequences", "windows", "newest", "frames")
 
 
 class Recorder:
     """A memory that remembers what it gave out."""
 
-    def __init__(self, memory: Memory) -> None:
-        self._memory, self.draws = memory, list[Draw | dict]()
+    def __init__(self, buffer: ReplayBuffer) -> None:
+        self._memory, self.draws = buffer, list[Batch | dict]()
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._memory, name)
         return partial(self._keep, found) if name in DRAWING else found
 
-    def _keep(self, draw: Callable, *asked: Any) -> Any:
-        self.draws.append(draw(*asked))
+    def _keep(self, batch: Callable, *asked: Any) -> Any:
+        self.draws.append(batch(*asked))
         return self.draws[-1]
 
 
 class Fixed:
     """Gives out the recorded batches; whoever asks for anything else finds the memory with its flags."""
 
-    def __init__(self, draws: list[Draw | dict], memory: Memory) -> None:
-        self._memory, self.left = memory, list(draws)
+    def __init__(self, draws: list[Batch | dict], buffer: ReplayBuffer) -> None:
+        self._memory, self.left = buffer, list(draws)
 
     def __getattr__(self, name: str) -> Any:
         return (lambda *_: self.left.pop(0)) if name in DRAWING else getattr(self._memory, name)
 
 
-def learned(preset: Preset, stages: tuple[str, ...], draws: list[Draw | dict], flip: bool) -> Life:
+def learned(preset: Config, stages: tuple[str, ...], draws: list[Batch | dict], flip: bool) -> Trainer:
     """A newborn's steps on the recorded batches, beside a memory with true or with flipped flags."""
-    life = born(preset)
-    episodes = life.gather(lap(stages))
+    trainer = born(preset)
+    episodes = trainer.collect(iteration(stages))
     if flip:
         episodes = episodes._replace(mark=~episodes.mark, policy=~episodes.policy, marked=~episodes.marked)
-    memory = life.memory_of(lap(stages))
-    memory.extend(episodes)
+    buffer = trainer.buffer_of(iteration(stages))
+    buffer.extend(episodes)
     torch.manual_seed(5)
-    life.mind.train()
-    fixed = Fixed(draws, memory)
+    trainer.agent.train()
+    fixed = Fixed(draws, buffer)
     for _ in range(STEPS):
-        life.learner.train_step(fixed, stages)  # type: ignore[arg-type]
+        trainer.learner.train_step(fixed, stages)  # type: ignore[arg-type]
     assert fixed.left == []
-    return life
+    return trainer
 
 
 @pytest.mark.parametrize(("preset", "stages"), KINDS)
 def test_flipping_every_flag_leaves_losses_gradients_and_weights_bitwise_equal(preset, stages):
     recording = born(preset)
-    memory = recording.memory_of(lap(stages))
-    memory.extend(recording.gather(lap(stages)))
-    recorder = Recorder(memory)
+    buffer = recording.buffer_of(iteration(stages))
+    buffer.extend(recording.gather(iteration(stages)))
+    recorder = Recorder(buffer)
     for _ in range(STEPS):
         recording.learner.train_step(recorder, stages)  # type: ignore[arg-type]
     true, flipped = (learned(preset, stages, recorder.draws, flip) for flip in (False, True))
-    one, other = (life.memory_of(lap(stages)) for life in (true, flipped))
+    one, other = (trainer.buffer_of(iteration(stages)) for trainer in (true, flipped))
     assert not torch.equal(one.action, other.action)  # every episode lies in another group
     assert true.learner._sums and all(
         torch.equal(total, flipped.learner._sums[name]) for name, total in true.learner._sums.items()
     )
     gradients = 0
-    for p, q in zip(true.mind.parameters(), flipped.mind.parameters(), strict=True):
+    for p, q in zip(true.agent.parameters(), flipped.agent.parameters(), strict=True):
         assert (p.grad is None) == (q.grad is None)
         if p.grad is not None and q.grad is not None:
             assert torch.equal(p.grad, q.grad)
@@ -113,12 +115,12 @@ class Lying:
     """Worlds that tell nothing as it is (flags, distances, places, surfaces, hands, time) but that physics
     broke."""
 
-    def __init__(self, worlds: Any) -> None:
-        self._worlds = worlds
+    def __init__(self, envs: Any) -> None:
+        self._envs = envs
         self.lied = set[str]()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._worlds, name)
+        return getattr(self._envs, name)
 
     def _lie(self, told: tuple) -> tuple:
         info = {name: value if name == "unstable" else otherwise(value) for name, value in told[-1].items()}
@@ -126,22 +128,22 @@ class Lying:
         return (*told[:-1], info)
 
     def reset(self, **asked: Any) -> tuple:
-        return self._lie(self._worlds.reset(**asked))
+        return self._lie(self._envs.reset(**asked))
 
     def step(self, action: np.ndarray) -> tuple:
-        return self._lie(self._worlds.step(action))
+        return self._lie(self._envs.step(action))
 
 
 @pytest.mark.parametrize("preset", [symbolic(), joint()], ids=["tokens", "joint"])
 def test_lies_of_the_world_about_itself_leave_actions_and_memories_equal(preset, monkeypatch):
     told = []
     for lie in (False, True):
-        life = born(preset)
-        lying = Lying(life.worlds(4))
+        trainer = born(preset)
+        lying = Lying(trainer.make_envs(4))
         if lie:
-            monkeypatch.setattr(life, "worlds", lambda n, lying=lying: lying)
+            monkeypatch.setattr(trainer, "worlds", lambda n, lying=lying: lying)
         torch.manual_seed(3)
-        told.append(life.gather(lap(ALL, index=7)))
+        told.append(trainer.collect(iteration(ALL, index=7)))
     true, lied = told
     assert {"mark_present", "hand_mark_distance_m", "mark_site_m", "mark_surface", "t"} <= lying.lied
     assert torch.equal(true.mark, ~lied.mark)

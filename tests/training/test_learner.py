@@ -8,14 +8,14 @@ import torch
 from tiny_trainers import born, joint, symbolic, weights
 
 from mirrormark.agent.numerics import ZClip
-from mirrormark.agent.objective import behaviour_objective
+from mirrormark.agent.objective import actor_critic_objective
 from mirrormark.training.learner import LearnerConfig
 from mirrormark.training.nan import NotFinite
-from mirrormark.training.optim import ADAM, CLIP_WARMUP_STEPS, Descent, DescentConfig
-from mirrormark.training.schedule import Lap
-from mirrormark.training.trainer import live
+from mirrormark.training.optim import ADAM, CLIP_WARMUP_STEPS, Optimizer, OptimizerConfig
+from mirrormark.training.schedule import Iteration
+from mirrormark.training.trainer import run_iterations
 
-ALL = ("world", "self_prior", "policy")
+ALL = ("world_model", "self_prior", "policy")
 
 
 @pytest.fixture(autouse=True)
@@ -23,15 +23,15 @@ def _compiled_anew():
     torch._dynamo.reset()
 
 
-def lap(stages=ALL, steps=3, index=0) -> Lap:
-    return Lap(index, "life", 4, 4, steps, stages, True, False, False, 0.0)
+def iteration(stages=ALL, steps=3, index=0) -> Iteration:
+    return Iteration(index, "training", 4, 4, steps, stages, True, False, False, 0.0)
 
 
-def lived(preset, laps: int = 1):
-    life = born(preset)
-    for i in range(laps):
-        life.memory.extend(life.gather(lap(index=i)))
-    return life
+def on_policy(preset, iterations: int = 1):
+    trainer = born(preset)
+    for i in range(iterations):
+        trainer.buffer.extend(trainer.collect(iteration(index=i)))
+    return trainer
 
 
 def changed(before: dict, after: dict) -> set[str]:
@@ -42,62 +42,62 @@ def changed(before: dict, after: dict) -> set[str]:
 @pytest.mark.parametrize(
     ("stages", "parts"),
     [
-        (("world",), {"dynamics", "outlook"}),
+        (("world_model",), {"dynamics", "expected_g"}),
         (("self_prior",), {"self_prior", "ema.self_prior"}),
         (("policy",), {"policy", "value", "ema.value", "return_range"}),
         (
             ALL,
-            {"dynamics", "outlook", "self_prior", "ema.self_prior", "policy", "value", "ema.value"}
+            {"dynamics", "expected_g", "self_prior", "ema.self_prior", "policy", "value", "ema.value"}
             | {"return_range"},
         ),
     ],
 )
 def test_a_stage_changes_its_own_parts_only(stages, parts):
-    life = lived(symbolic())
-    before = weights(life)
-    life.learner.learn(life.memory, lap(stages))
-    assert changed(before, weights(life)) == parts
+    trainer = on_policy(symbolic())
+    before = weights(trainer)
+    trainer.learner.learn(trainer.buffer, iteration(stages))
+    assert changed(before, weights(trainer)) == parts
 
 
 def test_the_rate_term_grows_along_its_ramp():
     preset = symbolic()
-    mind = replace(preset.mind, losses=replace(preset.mind.losses, quiet_ramp=0.5))
-    life = lived(replace(preset, mind=mind))
+    agent = replace(preset.agent, losses=replace(preset.agent.losses, rate_ramp=0.5))
+    trainer = on_policy(replace(preset, agent=agent))
     shares = []
     for progress in (0.0, 0.25, 0.5, 0.75):
-        life.learner.learn(life.memory, lap(("world",), 1)._replace(progress=progress))
-        shares.append(float(life.mind.quiet_share))
+        trainer.learner.learn(trainer.buffer, iteration(("world_model",), 1)._replace(progress=progress))
+        shares.append(float(trainer.agent.rate_share))
     assert shares == [0.0, 0.5, 1.0, 1.0]
 
 
 def test_a_state_holds_all_that_a_repeated_step_depends_on():
-    life, other = lived(symbolic()), born(symbolic(), seed=1)
+    trainer, other = on_policy(symbolic()), born(symbolic(), seed=1)
     with torch.no_grad():
-        for part in (life.learner.acted, life.learner.judged):
+        for part in (trainer.learner.behavior_policy, trainer.learner.old_value):
             part.head.weight.add_(1.0)
-    life.mind.quiet_share.fill_(0.25)
-    other.learner.load_state(life.learner.state())
-    for name in ("acted", "judged"):
+    trainer.agent.rate_share.fill_(0.25)
+    other.learner.load_state(trainer.learner.state())
+    for name in ("behavior_policy", "old_value"):
         kept = getattr(other.learner, name).state_dict()
-        assert all(torch.equal(v, kept[k]) for k, v in getattr(life.learner, name).state_dict().items())
-    assert float(other.mind.quiet_share) == 0.25
+        assert all(torch.equal(v, kept[k]) for k, v in getattr(trainer.learner, name).state_dict().items())
+    assert float(other.agent.rate_share) == 0.25
 
 
-def test_joint_learning_changes_the_codec():
-    life = lived(joint())
-    before = weights(life)
-    life.learner.learn(life.memory, lap())
-    assert {"codec", "dynamics"} <= changed(before, weights(life))
+def test_joint_learning_changes_the_tokenizer():
+    trainer = on_policy(joint())
+    before = weights(trainer)
+    trainer.learner.learn(trainer.buffer, iteration())
+    assert {"tokenizer", "dynamics"} <= changed(before, weights(trainer))
 
 
 def test_losses_fall_on_a_fixed_memory():
-    life = lived(symbolic(), laps=3)
-    first = life.learner.learn(life.memory, lap(ALL, 5))
+    trainer = on_policy(symbolic(), iterations=3)
+    first = trainer.learner.learn(trainer.buffer, iteration(ALL, 5))
     for _ in range(6):
-        last = life.learner.learn(life.memory, lap(ALL, 25))
+        last = trainer.learner.learn(trainer.buffer, iteration(ALL, 25))
     assert last["dynamics"] < 0.8 * first["dynamics"]
-    assert last["G_everyday"] < 0.8 * first["G_everyday"]
-    assert last["refused_steps"] == 0
+    assert last["G_babbling"] < 0.8 * first["G_babbling"]
+    assert last["skipped_steps"] == 0
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -105,15 +105,15 @@ def test_losses_fall_on_a_fixed_memory():
 def test_every_part_learns_from_the_others_as_they_were_when_the_step_began(monkeypatch, preset, compiled):
     """If their steps left nothing of world model and self-prior, all losses of the step would be the same."""
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
-    learner = replace(preset.life.learner, compile=compiled)
+    learner = replace(preset.training.learner, compile=compiled)
     told = []
     for spoils in (False, False, True):  # the first only warms up: it may sum in another order
-        life = lived(replace(preset, life=replace(preset.life, learner=learner)))
-        parts = [life.learner.descents[name] for name in ("world", "self_prior")] if spoils else []
-        for descent in parts:
-            monkeypatch.setattr(descent.optimiser, "step", partial(spoil, descent.parameters))
+        trainer = on_policy(replace(preset, training=replace(preset.training, learner=learner)))
+        parts = [trainer.learner.optimizers[name] for name in ("world_model", "self_prior")] if spoils else []
+        for optimizer in parts:
+            monkeypatch.setattr(optimizer.optimizer, "step", partial(spoil, optimizer.parameters))
         torch.manual_seed(1)
-        told.append(life.learner.learn(life.memory, lap(steps=1)))
+        told.append(trainer.learner.learn(trainer.buffer, iteration(steps=1)))
     assert told[1] == told[2]
 
 
@@ -126,80 +126,81 @@ def spoil(parameters: list[torch.nn.Parameter]) -> None:
 def test_without_a_graph_nothing_overlaps():
     after, preset = [], symbolic()
     for overlap in (None, True):
-        learner = replace(preset.life.learner, overlap=overlap)
-        life = lived(replace(preset, life=replace(preset.life, learner=learner)))
-        assert not life.learner.overlaps
+        learner = replace(preset.training.learner, overlap=overlap)
+        trainer = on_policy(replace(preset, training=replace(preset.training, learner=learner)))
+        assert not trainer.learner.overlaps
         torch.manual_seed(1)
-        life.learner.learn(life.memory, lap(steps=2))
-        after.append(weights(life))
+        trainer.learner.learn(trainer.buffer, iteration(steps=2))
+        after.append(weights(trainer))
     assert all(torch.equal(after[0][name], after[1][name]) for name in after[0])
 
 
 def test_dreams_of_tokens_start_anywhere_in_memory(monkeypatch):
     """No draw by groups serves them: the labels that fill the groups would choose where dreams start."""
-    life = lived(symbolic())
-    monkeypatch.setattr(life.memory, "sequences", None)
-    assert life.learner.learn(life.memory, lap(("policy",)))["refused_steps"] == 0
+    trainer = on_policy(symbolic())
+    monkeypatch.setattr(trainer.buffer, "sequences", None)
+    assert trainer.learner.learn(trainer.buffer, iteration(("policy",)))["skipped_steps"] == 0
 
 
 def test_a_non_finite_step_changes_nothing_and_is_counted():
-    life = lived(symbolic())
-    life.learner.learn(life.memory, lap())
+    trainer = on_policy(symbolic())
+    trainer.learner.learn(trainer.buffer, iteration())
     with torch.no_grad():
-        life.mind.dynamics.position[0, 0] = float("nan")
-    before = weights(life)
-    metrics = life.learner.learn(life.memory, lap(("world",), 4))
-    after = weights(life)
+        trainer.agent.world_model.position[0, 0] = float("nan")
+    before = weights(trainer)
+    metrics = trainer.learner.learn(trainer.buffer, iteration(("world_model",), 4))
+    after = weights(trainer)
     assert all(torch.equal(before[n].nan_to_num(-9), after[n].nan_to_num(-9)) for n in before)
-    assert (metrics["refused_steps"], metrics["refused_in_a_row"]) == (4, 4)
+    assert (metrics["skipped_steps"], metrics["skipped_in_a_row"]) == (4, 4)
     with torch.no_grad():
-        life.mind.dynamics.position[0, 0] = 0.0
-    assert life.learner.learn(life.memory, lap(("world",), 2))["refused_in_a_row"] == 0
-    assert all(value.isfinite().all() for value in weights(life).values())
+        trainer.agent.world_model.position[0, 0] = 0.0
+    assert trainer.learner.learn(trainer.buffer, iteration(("world_model",), 2))["skipped_in_a_row"] == 0
+    assert all(value.isfinite().all() for value in weights(trainer).values())
 
 
-def test_a_row_of_refusals_stops_the_run_though_the_laps_last_step_is_good(monkeypatch):
+def test_a_row_of_refusals_stops_the_run_though_the_iterations_last_step_is_good(monkeypatch):
     preset = symbolic()
     monkeypatch.setattr("mirrormark.training.trainer.REFUSED_IN_A_ROW", 3)
-    schedule = replace(preset.life.schedule, steps_per_lap=5)
-    life = born(replace(preset, life=replace(preset.life, schedule=schedule)))
+    schedule = replace(preset.training.schedule, steps_per_iteration=5)
+    trainer = born(replace(preset, training=replace(preset.training, schedule=schedule)))
     with torch.no_grad():
-        life.mind.dynamics.position[0, 0] = float("nan")
-    real, steps = life.learner.train_step, []
+        trainer.agent.world_model.position[0, 0] = float("nan")
+    real, steps = trainer.learner.train_step, []
 
-    def heals(memory, stages):
+    def heals(buffer, stages):
         steps.append(stages)
         if len(steps) == 4:
             with torch.no_grad():
-                life.mind.dynamics.position[0, 0] = 0.0
-        real(memory, stages)
+                trainer.agent.world_model.position[0, 0] = 0.0
+        real(buffer, stages)
 
-    monkeypatch.setattr(life.learner, "train_step", heals)
+    monkeypatch.setattr(trainer.learner, "train_step", heals)
     with pytest.raises(NotFinite, match="3 train steps in a row"):
-        live(life)
-    assert len(steps) == 5 and life.learner.in_a_row == 0
+        run_iterations(trainer)
+    assert len(steps) == 5 and trainer.learner.in_a_row == 0
 
 
-def test_descent_refuses_and_recovers():
+def test_optimizer_refuses_and_recovers():
     parameter = torch.nn.Parameter(torch.ones(3))
-    descent = Descent([parameter], DescentConfig(learning_rate=0.1))
-    descent.step(parameter.square().sum())
-    here, clip = parameter.clone(), [b.clone() for b in descent.zclip.buffers()]
-    descent.step(parameter.square().sum() * float("inf"))
-    assert descent.refused == 1 and torch.equal(parameter, here)
-    assert all(torch.equal(a, b) for a, b in zip(clip, descent.zclip.buffers()))
-    descent.step(parameter.square().sum())
-    assert descent.refused == 0 and (parameter < here).all()
+    optimizer = Optimizer([parameter], OptimizerConfig(learning_rate=0.1))
+    optimizer.minimize(parameter.square().sum())
+    here, clip = parameter.clone(), [b.clone() for b in optimizer.zclip.buffers()]
+    optimizer.minimize(parameter.square().sum() * float("inf"))
+    assert optimizer.skipped == 1 and torch.equal(parameter, here)
+    assert all(torch.equal(a, b) for a, b in zip(clip, optimizer.zclip.buffers()))
+    optimizer.minimize(parameter.square().sum())
+    assert optimizer.skipped == 0 and (parameter < here).all()
 
 
-def test_descent_wakes_up_after_steps_with_nothing_to_learn():
-    """A policy that learns from life alone has no gradient until it has lived: run 17 lost three lives."""
+def test_optimizer_wakes_up_after_steps_with_nothing_to_learn():
+    """A policy that learns from on-policy data alone has no gradient until it has lived: run 17 lost three
+    lives."""
     parameter = torch.nn.Parameter(torch.ones(3))
-    descent = Descent([parameter], DescentConfig(learning_rate=0.1), ADAM)
+    optimizer = Optimizer([parameter], OptimizerConfig(learning_rate=0.1), ADAM)
     for _ in range(CLIP_WARMUP_STEPS + 5):
-        descent.step(parameter.square().sum() * 0.0)
+        optimizer.minimize(parameter.square().sum() * 0.0)
     assert torch.equal(parameter, torch.ones(3))
-    descent.step(parameter.square().sum())
+    optimizer.minimize(parameter.square().sum())
     assert (parameter < 0.95).all()
 
 
@@ -208,44 +209,44 @@ def test_one_backward_for_policy_and_value_does_what_two_do():
     for broken in (False, True):
         after = []
         for together in (True, False):
-            life = lived(symbolic())
-            learner = life.learner
-            draw = life.memory.any_sequences(4, life.mind.config.imagination.context)
-            dreamed = life.mind.dream(draw.observation["latent"].long(), draw.action[:, :-1])
-            policy, value = behaviour_objective(life.mind, dreamed)
+            trainer = on_policy(symbolic())
+            learner = trainer.learner
+            batch = trainer.buffer.windows(4, trainer.agent.config.imagination.context)
+            dreamed = trainer.agent.dream(batch.observation["tokens"].long(), batch.action[:, :-1])
+            policy, value = actor_critic_objective(trainer.agent, dreamed)
             if broken:
                 policy = policy._replace(loss=policy.loss * float("nan"))
             if together:
-                learner._descend(policy=policy, value=value)
+                learner._backward_and_step(policy=policy, value=value)
             else:
-                learner.descents["policy"].forget()
+                learner.optimizers["policy"].zero_grad()
                 policy.loss.backward(retain_graph=True)
-                learner.descents["policy"].take(policy.loss)
-                learner.descents["value"].step(value.loss)
-            assert [learner.descents[n].refused.item() for n in ("policy", "value")] == [broken, False]
-            after.append(weights(life))
+                learner.optimizers["policy"].step(policy.loss)
+                learner.optimizers["value"].step(value.loss)
+            assert [learner.optimizers[n].skipped.item() for n in ("policy", "value")] == [broken, False]
+            after.append(weights(trainer))
         assert all(torch.equal(after[0][name], after[1][name]) for name in after[0])
 
 
 def test_cosine_runs_from_first_to_final_rate():
-    descent = Descent([torch.nn.Parameter(torch.ones(1))], DescentConfig(1e-3, 1e-5))
+    optimizer = Optimizer([torch.nn.Parameter(torch.ones(1))], OptimizerConfig(1e-3, 1e-5))
     rates = []
     for progress in (0.0, 0.5, 1.0):
-        descent.set_progress(progress)
-        rates.append(float(descent.rate))
+        optimizer.set_progress(progress)
+        rates.append(float(optimizer.rate))
     assert rates == pytest.approx([1e-3, 0.5 * (1e-3 + 1e-5), 1e-5])
-    assert isinstance(descent.zclip, ZClip)
+    assert isinstance(optimizer.zclip, ZClip)
 
 
 def test_without_cost_only_entropy_is_learned():
     preset = symbolic()
-    learner = replace(preset.life.learner, cost="none")
-    life = lived(replace(preset, life=replace(preset.life, learner=learner)))
-    metrics = life.learner.learn(life.memory, lap(("policy",), 5))
-    assert "cost_dreamed" not in metrics and metrics["policy"] < 0 and metrics["refused_steps"] == 0
+    learner = replace(preset.training.learner, cost="none")
+    trainer = on_policy(replace(preset, training=replace(preset.training, learner=learner)))
+    metrics = trainer.learner.learn(trainer.buffer, iteration(("policy",), 5))
+    assert "cost_dreamed" not in metrics and metrics["policy"] < 0 and metrics["skipped_steps"] == 0
 
 
-@pytest.mark.parametrize("field", ["world_sequences", "dreams", "self_prior_frames"])
+@pytest.mark.parametrize("field", ["sequences", "dreams", "self_prior_frames"])
 def test_zero_batches_are_refused(field):
     with pytest.raises(ValueError, match=f"learner.{field}"):
         LearnerConfig(**{field: 0})
@@ -253,19 +254,19 @@ def test_zero_batches_are_refused(field):
 
 def test_what_is_learned_from_life_reaches_as_far_back_as_the_body_remembers(monkeypatch):
     ours, asked = symbolic(), []
-    imagination = replace(ours.mind.imagination, remembers=30)
-    learner = replace(ours.life.learner, world_frames=31)
-    life = lived(
+    imagination = replace(ours.agent.imagination, acting_context=30)
+    learner = replace(ours.training.learner, sequence_frames=31)
+    trainer = on_policy(
         replace(
             ours,
-            mind=replace(ours.mind, imagination=imagination),
-            life=replace(ours.life, learner=learner),
+            agent=replace(ours.agent, imagination=imagination),
+            training=replace(ours.training, learner=learner),
         )
     )
-    draw = life.memory.newest_sequences
-    monkeypatch.setattr(life.memory, "newest_sequences", lambda *a: asked.append(a) or draw(*a))
-    life.learner.learn(life.memory, lap(("policy",), 1))
-    assert asked == [(ours.life.learner.lived, 31, 31 - imagination.context)]
+    batch = trainer.buffer.newest
+    monkeypatch.setattr(trainer.buffer, "newest", lambda *a: asked.append(a) or batch(*a))
+    trainer.learner.learn(trainer.buffer, iteration(("policy",), 1))
+    assert asked == [(ours.training.learner.on_policy, 31, 31 - imagination.context)]
 
 
 @pytest.mark.parametrize("name", ["dreams", "lived"])

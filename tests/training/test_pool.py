@@ -1,4 +1,4 @@
-"""The codec's pool is not kept in checkpoints: a resumed life fills it again, to the last frame."""
+"""The tokenizer's pool is not kept in checkpoints: a resumed life fills it again, to the last frame."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from tiny_trainers import born
 
 from mirrormark.presets import SMOKE
 from mirrormark.training.replay_buffer import Episodes
-from mirrormark.training.trainer import Life
+from mirrormark.training.trainer import Trainer
 
 
 def without(episodes: Episodes, broken: int) -> Episodes:
@@ -17,37 +17,40 @@ def without(episodes: Episodes, broken: int) -> Episodes:
     return Episodes(observation, *(value[broken:] for value in episodes[1:]))
 
 
-def breaking(life: Life, broken: dict[int, int], gathered: list[int]) -> Life:
-    """So many worlds break in those laps, each time they are lived."""
-    real = life.gather
+def breaking(trainer: Trainer, broken: dict[int, int], collected: list[int]) -> Trainer:
+    """So many worlds break in those iterations, each time they are lived."""
+    real = trainer.gather
 
-    def gather(lap):
-        gathered.append(lap.index)
-        return without(real(lap), broken.get(lap.index, 0))
+    def collect(iteration):
+        collected.append(iteration.index)
+        return without(real(iteration), broken.get(iteration.index, 0))
 
-    life.gather = gather  # type: ignore[method-assign]
-    return life
+    trainer.gather = collect  # type: ignore[method-assign]
+    return trainer
 
 
 @pytest.mark.parametrize("marked_share", [0.5, 0.0], ids=["half", "none"])
 @pytest.mark.parametrize("first_episodes", [4, 20], ids=["a few", "more than room"])
 @pytest.mark.parametrize("broken", [{}, {1: 1, 3: 1}, {0: 1, 4: 1}], ids=["sound", "middle", "ends"])
 def test_a_resumed_pool_is_the_uninterrupted_one(broken, first_episodes, marked_share):
-    laps = 5
+    iterations = 5
     schedule = replace(
-        SMOKE.life.schedule, codec_laps=laps + 1, codec_first_episodes=first_episodes, codec_steps_per_lap=0
+        SMOKE.training.schedule,
+        tokenizer_iterations=iterations + 1,
+        tokenizer_first_episodes=first_episodes,
+        tokenizer_steps_per_iteration=0,
     )
-    config = replace(SMOKE.life, schedule=schedule, pool_episodes=8, marked_share=marked_share)
-    preset = replace(SMOKE, life=config)
+    config = replace(SMOKE.training, schedule=schedule, pool_episodes=8, marked_share=marked_share)
+    preset = replace(SMOKE, training=config)
     straight = breaking(born(preset), broken, [])
-    for index in range(laps):
-        straight.live(straight.schedule.lap(index))
-    gathered: list[int] = []
-    resumed = breaking(born(preset), broken, gathered)
+    for index in range(iterations):
+        straight.run_iteration(straight.schedule.iteration(index))
+    collected: list[int] = []
+    resumed = breaking(born(preset), broken, collected)
     resumed.load_state(straight.state())
     one, other = straight.pool, resumed.pool
     assert one is not None and other is not None
     assert one.written == other.written and one.counts == other.counts
     assert torch.equal(one.action, other.action) and torch.equal(one._newest, other._newest)
     assert all(torch.equal(kept, other.observation[name]) for name, kept in one.observation.items())
-    assert 0 not in gathered and gathered == sorted(gathered)  # what was overwritten is not gathered again
+    assert 0 not in collected and collected == sorted(collected)  # what was overwritten is not gathered again

@@ -9,16 +9,16 @@ import pytest
 import torch
 
 from mirrormark.agent.objective import LAMBDA
-from mirrormark.presets import PRESETS, Preset, preset
+from mirrormark.presets import PRESETS, Config, preset
 from mirrormark.training import trainer
-from mirrormark.training.optim import EPS, RULES, Descent, DescentConfig
+from mirrormark.training.optim import EPS, RULES, Optimizer, OptimizerConfig
 from mirrormark.training.run_folder import from_json, to_json
 
 DOC = (Path(__file__).parents[2] / "docs" / "paper.md").read_text()
-PARTS = ("world", "self_prior", "policy", "value", "outlook")
-NO_CODEC_PHASE = re.compile(r"life\.(schedule\.codec_(?!laps)|learner\.codec|pool_episodes)")
+PARTS = ("world_model", "self_prior", "policy", "value", "expected_g")
+NO_TOKENIZER_PHASE = re.compile(r"life\.(schedule\.codec_(?!iterations)|learner\.tokenizer|pool_episodes)")
 SENSES_ONLY = re.compile(
-    r"mind\.codec\.(levels|tokens_per_cell|scene_tokens|bins|encoder_sees|silence|widest|posture_width)"
+    r"agent\.tokenizer\.(levels|tokens_per_cell|scene_tokens|bins|encoder_sees|silence|widest|posture_width)"
 )
 
 
@@ -36,7 +36,7 @@ def cells(heading: str) -> list[list[str]]:
     """The rows, cell by cell, whose first cell is a field, of the section with these words in its heading."""
     (body,) = (part for part in DOC.split("\n## ") if heading in part.split("\n")[0])
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in body.split("\n")]
-    return [row for row in rows if re.fullmatch(r"`(world|mind|life)\.[a-z_.*]+`", row[0])]
+    return [row for row in rows if re.fullmatch(r"`(world|agent|life)\.[a-z_.*]+`", row[0])]
 
 
 def value(cell: str) -> object:
@@ -52,9 +52,9 @@ def test_world_and_life_of_paper_are_the_documents_table():
             documented[name] = value(row[1])
     real = leaves(PRESETS["paper"])
     assert {name: real.get(name, "no such field") for name in documented} == documented
-    lived = {name for name in real if name.startswith("life.") and not NO_CODEC_PHASE.match(name)}
-    assert lived <= set(documented)
-    assert {"life.learner.value.learning_rate", "world.movement.kind"} <= set(documented)
+    on_policy = {name for name in real if name.startswith("training.") and not NO_TOKENIZER_PHASE.match(name)}
+    assert on_policy <= set(documented)
+    assert {"training.learner.value.learning_rate", "env.babbling.kind"} <= set(documented)
 
 
 def test_paper_code_is_the_documents_table():
@@ -69,70 +69,82 @@ def test_swift_leaves_the_paper_where_the_document_says_and_nowhere_else():
     assert set(rows) == {name for name in paper if paper[name] != swift[name]}
     for name, (theirs, ours, _, measured) in rows.items():
         assert value(ours) == swift[name], name
-        idle = NO_CODEC_PHASE.match(name) or SENSES_ONLY.match(name)
+        idle = NO_TOKENIZER_PHASE.match(name) or SENSES_ONLY.match(name)
         assert theirs == "–" if idle else value(theirs) == paper[name], name
         assert measured, name
 
 
-@pytest.mark.parametrize(("part", "kind"), [("world", "AdamW"), ("policy", "Adam"), ("codec", "AdamW")])
+@pytest.mark.parametrize(
+    ("part", "kind"), [("world_model", "AdamW"), ("policy", "Adam"), ("tokenizer", "AdamW")]
+)
 def test_optimisers_are_made_as_the_table_says(part, kind):
     rule = RULES[part]
-    descent = Descent([torch.nn.Parameter(torch.zeros(2))], DescentConfig(), rule)
-    clip, (group,) = descent.zclip, descent.optimiser.param_groups
-    assert type(descent.optimiser).__name__ == kind and group["weight_decay"] == (rule.weight_decay or 0)
+    optimizer = Optimizer([torch.nn.Parameter(torch.zeros(2))], OptimizerConfig(), rule)
+    clip, (group,) = optimizer.zclip, optimizer.optimizer.param_groups
+    assert type(optimizer.optimizer).__name__ == kind and group["weight_decay"] == (rule.weight_decay or 0)
     assert (group["betas"], group["eps"], clip.cap) == (rule.betas, 1e-5, rule.norm_cap)
     assert (clip.alpha, clip.z, clip.warmup_steps) == (0.97, 2.5, 25)
 
 
 def test_paper_is_table_three():
-    life, mind = PRESETS["paper"].life, PRESETS["paper"].mind
-    s, m, learner = life.schedule, life.memory, life.learner
-    assert (s.episodes, s.episodes_per_lap, s.steps_per_lap, s.exam_every_episodes) == (50_000, 10, 100, 500)
-    assert (s.world_from_episode, s.self_prior_from_episode, s.policy_from_episode) == (100, 120, 140)
-    assert (m.capacity_episodes, life.marked_share, life.tokens, s.codec_laps) == (1000, 0.5, False, 0)
-    decays = [RULES[part].weight_decay for part in ("world", "self_prior", "policy", "value")]
+    trainer, agent = PRESETS["paper"].training, PRESETS["paper"].agent
+    s, m, learner = trainer.schedule, trainer.buffer, trainer.learner
+    assert (s.episodes, s.episodes_per_iteration, s.steps_per_iteration, s.evaluate_every_episodes) == (
+        50_000,
+        10,
+        100,
+        500,
+    )
+    assert (s.world_model_from_episode, s.self_prior_from_episode, s.policy_from_episode) == (100, 120, 140)
+    assert (m.capacity_episodes, trainer.marked_share, trainer.frozen_tokenizer, s.tokenizer_iterations) == (
+        1000,
+        0.5,
+        False,
+        0,
+    )
+    decays = [RULES[part].weight_decay for part in ("world_model", "self_prior", "policy", "value")]
     assert decays == [0.01, 0.01, None, None] and EPS == 1e-5
     assert (learner.diet_marked_share, learner.diet_random_only) == (0.05, True)  # D5
-    assert (learner.world_sequences, learner.world_frames, learner.self_prior_frames) == (32, 64, 2048)  # D6
-    i = mind.imagination
+    assert (learner.sequences, learner.sequence_frames, learner.self_prior_frames) == (32, 64, 2048)  # D6
+    i = agent.imagination
     assert (learner.dreams, i.context, i.horizon) == (1024, 8, 16)  # D6
     assert (i.discount, LAMBDA, i.entropy) == (0.997, 0.95, 3e-4)
-    assert PRESETS["paper"].world.movement.kind == "iid"
+    assert PRESETS["paper"].env.babbling.kind == "iid"
 
 
 def test_paper_code_differs_in_the_parity_flags_only():
     ours, theirs = (leaves(PRESETS[name]) for name in ("paper", "paper-code"))
     assert {name for name in ours if ours[name] != theirs[name]} == {
-        "mind.losses.decoder",  # D4
-        "life.learner.diet_marked_share",  # D5
-        "mind.imagination.dropout",  # D9
-        "mind.policy.acts_on",  # D10
-        "world.biased_noise",  # D17
+        "agent.losses.decoder",  # D4
+        "training.learner.diet_marked_share",  # D5
+        "agent.imagination.dropout",  # D9
+        "agent.policy.acts_on",  # D10
+        "env.biased_noise",  # D17
     }
 
 
-def test_paper_codes_worlds_are_seen_with_the_biased_noise():
+def test_paper_codes_envs_are_seen_with_the_biased_noise():
     """D17: the same moment, darker by half a level on average."""
-    paper, code = (PRESETS[name].world.worlds(2).reset(seed=3)[0] for name in ("paper", "paper-code"))
-    change = code["vision"].astype(int) - paper["vision"].astype(int)
+    paper, encoding = (PRESETS[name].env.make_envs(2).reset(seed=3)[0] for name in ("paper", "paper-code"))
+    change = encoding["vision"].astype(int) - paper["vision"].astype(int)
     assert change.min() >= -4 and change.max() <= 3 and change.mean() == pytest.approx(-0.5, abs=0.05)
-    assert (code["proprioception"] == paper["proprioception"]).all()
+    assert (encoding["proprioception"] == paper["proprioception"]).all()
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_survives_json(name):
-    assert from_json(Preset, to_json(PRESETS[name])) == PRESETS[name]
+    assert from_json(Config, to_json(PRESETS[name])) == PRESETS[name]
 
 
 def test_ideal_is_told_and_says_so_and_nobody_else_is():
-    assert [name for name, p in PRESETS.items() if p.world.ablation] == ["ideal"]
-    ideal = PRESETS["ideal"]
-    assert (ideal.world.tone, ideal.world.tone_scale, ideal.mind.codec.kind) == ("flexor", 0.5, "symbolic")
+    assert [name for name, p in PRESETS.items() if p.env.ablation] == ["symbolic"]
+    ideal = PRESETS["symbolic"]
+    assert (ideal.env.tone, ideal.env.tone_scale, ideal.agent.tokenizer.kind) == ("flexor", 0.5, "symbolic")
 
 
 def test_a_touch_fits_into_the_context_where_time_is_ours():
-    for name in ("swift", "ideal", "laptop"):
-        assert PRESETS[name].mind.imagination.context >= 12
+    for name in ("swift", "symbolic", "laptop"):
+        assert PRESETS[name].agent.imagination.context >= 12
 
 
 def test_an_unknown_preset_is_one_sentence():
@@ -140,9 +152,9 @@ def test_an_unknown_preset_is_one_sentence():
         preset("huge")
 
 
-def test_a_codec_that_cannot_learn_has_no_phase_of_its_own():
-    ideal = preset("ideal")
-    schedule = dataclasses.replace(ideal.life.schedule, codec_laps=1)
-    trainer.check(ideal.mind, ideal.life)
-    with pytest.raises(ValueError, match=r"schedule\.codec_laps is for a codec that learns"):
-        trainer.check(ideal.mind, dataclasses.replace(ideal.life, schedule=schedule))
+def test_a_tokenizer_that_cannot_learn_has_no_phase_of_its_own():
+    ideal = preset("symbolic")
+    schedule = dataclasses.replace(ideal.training.schedule, tokenizer_iterations=1)
+    trainer.check(ideal.agent, ideal.training)
+    with pytest.raises(ValueError, match=r"schedule\.codec_laps is for a tokenizer that learns"):
+        trainer.check(ideal.agent, dataclasses.replace(ideal.training, schedule=schedule))

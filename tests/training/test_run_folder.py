@@ -12,7 +12,15 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mirrormark.training.run_folder import Run, RunError, from_json, list_runs, read_lines, to_json, versions
+from mirrormark.training.run_folder import (
+    RunError,
+    RunFolder,
+    from_json,
+    list_runs,
+    read_lines,
+    to_json,
+    versions,
+)
 
 
 @dataclass(frozen=True)
@@ -39,53 +47,53 @@ def test_unknown_fields_are_refused():
         from_json(Outer, {"inner": {"colour": 1}})
 
 
-CONFIG = {"preset": "smoke", "body": "infant", "seed": 1, "life": {"x": 1}}
+CONFIG = {"preset": "smoke", "body": "infant", "seed": 1, "training": {"x": 1}}
 
 
 def test_a_folder_with_another_run_is_refused(tmp_path):
-    Run.create(tmp_path / "a", CONFIG)
+    RunFolder.create(tmp_path / "a", CONFIG)
     with pytest.raises(RunError, match=r"already holds a run.*--resume"):
-        Run.create(tmp_path / "a", CONFIG)
+        RunFolder.create(tmp_path / "a", CONFIG)
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "precious").write_text("")
     with pytest.raises(RunError, match="not an empty folder"):
-        Run.create(tmp_path / "b", CONFIG)
+        RunFolder.create(tmp_path / "b", CONFIG)
 
 
 def test_resume_wants_the_same_configuration(tmp_path):
-    Run.create(tmp_path / "a", CONFIG)
-    assert Run.reopen(tmp_path / "a", CONFIG).config() == CONFIG
+    RunFolder.create(tmp_path / "a", CONFIG)
+    assert RunFolder.reopen(tmp_path / "a", CONFIG).config() == CONFIG
     with pytest.raises(RunError, match=r"life\.x was 1, now 2"):
-        Run.reopen(tmp_path / "a", CONFIG | {"life": {"x": 2}})
+        RunFolder.reopen(tmp_path / "a", CONFIG | {"training": {"x": 2}})
     with pytest.raises(RunError, match=r"was started with preset smoke: give --preset smoke") as mistake:
-        Run.reopen(tmp_path / "a", CONFIG | {"preset": "swift", "life": {"x": 2}})
-    assert "life.x" not in str(mistake.value)
+        RunFolder.reopen(tmp_path / "a", CONFIG | {"preset": "swift", "training": {"x": 2}})
+    assert "training.x" not in str(mistake.value)
     with pytest.raises(RunError, match="holds no run"):
-        Run.reopen(tmp_path / "nowhere", CONFIG)
+        RunFolder.reopen(tmp_path / "nowhere", CONFIG)
 
 
 def test_a_run_that_is_being_trained_cannot_be_resumed(tmp_path):
-    run = Run.create(tmp_path / "a", CONFIG)
+    run = RunFolder.create(tmp_path / "a", CONFIG)
     other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     status = run.status() | {"state": "running", "pid": other.pid}
     (run.path / "status.json").write_text(json.dumps(status))
     with pytest.raises(RunError, match=f"process {other.pid}"):
-        Run.reopen(tmp_path / "a", CONFIG)
+        RunFolder.reopen(tmp_path / "a", CONFIG)
     other.kill()
     assert other.wait() != 0
     assert run.status()["state"] == "killed"
-    Run.reopen(tmp_path / "a", CONFIG)
+    RunFolder.reopen(tmp_path / "a", CONFIG)
 
 
 def test_a_process_that_is_starting_is_not_doubled_either(tmp_path):
-    run = Run.create(tmp_path / "a", CONFIG)
+    run = RunFolder.create(tmp_path / "a", CONFIG)
     other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         (run.path / "status.json").write_text(
             json.dumps(run.status() | {"state": "starting", "pid": other.pid})
         )
         with pytest.raises(RunError, match=f"process {other.pid}"):
-            Run.reopen(tmp_path / "a", CONFIG)
+            RunFolder.reopen(tmp_path / "a", CONFIG)
     finally:
         other.kill()
         other.wait()
@@ -93,14 +101,14 @@ def test_a_process_that_is_starting_is_not_doubled_either(tmp_path):
 
 @pytest.mark.parametrize("state", ["running", "starting"])
 def test_a_run_that_came_from_another_machine_can_be_resumed(tmp_path, state):
-    run = Run.create(tmp_path / "a", CONFIG)
+    run = RunFolder.create(tmp_path / "a", CONFIG)
     status = run.status() | {"state": state, "host": "gpu-box", "pid": 1}
     (run.path / "status.json").write_text(json.dumps(status | {"updated_s": time.time()}))
     assert run.status()["state"] == state  # perhaps a shared disk, and it lives there
-    Run.reopen(tmp_path / "a", CONFIG)
+    RunFolder.reopen(tmp_path / "a", CONFIG)
     (run.path / "status.json").write_text(json.dumps(status | {"updated_s": time.time() - 3600}))
     assert run.status()["state"] == "killed"
-    Run.reopen(tmp_path / "a", CONFIG)
+    RunFolder.reopen(tmp_path / "a", CONFIG)
 
 
 HOLDER = """
@@ -114,7 +122,7 @@ with Run(Path(sys.argv[1])).held():
 
 
 def test_one_process_holds_the_folder_until_it_ends(tmp_path):
-    run = Run.create(tmp_path / "a", CONFIG)
+    run = RunFolder.create(tmp_path / "a", CONFIG)
     other = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(run.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -127,19 +135,19 @@ def test_one_process_holds_the_folder_until_it_ends(tmp_path):
         assert (run.path / "lock").read_text().startswith(f"{os.getpid()} on ")
 
 
-def as_if_run_by(pid: int, run: Run) -> None:
+def as_if_run_by(pid: int, run: RunFolder) -> None:
     (run.path / "status.json").write_text(json.dumps(run.status() | {"state": "running", "pid": pid}))
 
 
 def test_a_stranger_with_the_number_of_a_dead_run_does_not_keep_it(tmp_path):
-    run = Run.create(tmp_path / "a", CONFIG)
+    run = RunFolder.create(tmp_path / "a", CONFIG)
     with run.held():
         pass
     as_if_run_by(1, run)  # always lives, and is not ours to ask after
     assert run.status()["state"] == "killed"
-    Run.reopen(run.path, CONFIG)
+    RunFolder.reopen(run.path, CONFIG)
     with run.held():  # as `train` asks: from within
-        Run.reopen(run.path, CONFIG)
+        RunFolder.reopen(run.path, CONFIG)
     (run.path / "lock").unlink()
     assert run.status()["state"] == "running"
 
@@ -148,7 +156,7 @@ def test_without_locks_the_process_number_tells(tmp_path, monkeypatch):
     def unknown(*_):
         raise OSError(errno.ENOLCK, "No locks available")
 
-    run = Run.create(tmp_path / "a", CONFIG)
+    run = RunFolder.create(tmp_path / "a", CONFIG)
     monkeypatch.setattr("fcntl.flock", unknown)
     with run.held():
         as_if_run_by(1, run)
@@ -156,7 +164,7 @@ def test_without_locks_the_process_number_tells(tmp_path, monkeypatch):
 
 
 def test_a_held_folder_is_running_whatever_number_it_tells(tmp_path):
-    run = Run.create(tmp_path / "a", CONFIG)
+    run = RunFolder.create(tmp_path / "a", CONFIG)
     other = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(run.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -169,7 +177,7 @@ def test_a_held_folder_is_running_whatever_number_it_tells(tmp_path):
 
 
 def test_whoever_asks_for_a_moment_does_not_keep_the_folder(tmp_path):
-    run = Run.create(tmp_path / "a", CONFIG)
+    run = RunFolder.create(tmp_path / "a", CONFIG)
     with open(run.path / "lock", "a+") as asking:
         fcntl.flock(asking, fcntl.LOCK_SH)
         letting_go = threading.Timer(0.05, asking.close)
@@ -179,14 +187,14 @@ def test_whoever_asks_for_a_moment_does_not_keep_the_folder(tmp_path):
 
 
 def test_a_folder_with_nothing_but_a_lock_is_free(tmp_path):
-    with Run(tmp_path / "a").held():
-        Run.create(tmp_path / "a", CONFIG)
+    with RunFolder(tmp_path / "a").held():
+        RunFolder.create(tmp_path / "a", CONFIG)
 
 
 def test_lines_are_dropped_at_once_or_not_at_all(tmp_path, monkeypatch):
-    run = Run.create(tmp_path / "a", CONFIG)
-    for lap in range(5):
-        run.append("metrics.jsonl", {"lap": lap})
+    run = RunFolder.create(tmp_path / "a", CONFIG)
+    for iteration in range(5):
+        run.append("metrics.jsonl", {"iteration": iteration})
 
     def fails(*_):
         raise OSError("no space")
@@ -194,42 +202,49 @@ def test_lines_are_dropped_at_once_or_not_at_all(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", fails)
         with pytest.raises(OSError, match="no space"):
-            run.forget_after(3)
-    assert [row["lap"] for row in read_lines(run.path / "metrics.jsonl")] == [0, 1, 2, 3, 4]
+            run.drop_after(3)
+    assert [row["iteration"] for row in read_lines(run.path / "metrics.jsonl")] == [0, 1, 2, 3, 4]
     assert not list(run.path.glob(".writing-*"))
 
 
 def test_lines_after_the_checkpoint_and_torn_lines_are_dropped(tmp_path):
-    run = Run.create(tmp_path / "a", CONFIG)
-    for lap in range(5):
-        run.append("metrics.jsonl", {"lap": lap})
+    run = RunFolder.create(tmp_path / "a", CONFIG)
+    for iteration in range(5):
+        run.append("metrics.jsonl", {"iteration": iteration})
     with open(run.path / "metrics.jsonl", "a") as file:
-        file.write('{"lap": 5, "lo')
+        file.write('{"iteration": 5, "lo')
     assert len(read_lines(run.path / "metrics.jsonl")) == 5
-    run.forget_after(3)
-    assert read_lines(run.path / "metrics.jsonl") == [{"lap": 0}, {"lap": 1}, {"lap": 2}]
+    run.drop_after(3)
+    assert read_lines(run.path / "metrics.jsonl") == [{"iteration": 0}, {"iteration": 1}, {"iteration": 2}]
 
 
 def test_what_is_not_finite_is_null(tmp_path):
-    run = Run.create(tmp_path / "a", CONFIG)
-    run.append("exams.jsonl", {"lap": 1, "gap": float("nan"), "range": float("inf"), "note": None})
-    assert (run.path / "exams.jsonl").read_text() == '{"lap": 1, "gap": null, "range": null, "note": null}\n'
+    run = RunFolder.create(tmp_path / "a", CONFIG)
+    run.append(
+        "evaluations.jsonl", {"iteration": 1, "gap": float("nan"), "range": float("inf"), "note": None}
+    )
+    assert (
+        run.path / "evaluations.jsonl"
+    ).read_text() == '{"iteration": 1, "gap": null, "range": null, "note": null}\n'
 
 
 def test_runs_are_listed_with_their_state(tmp_path):
-    Run.create(tmp_path / "x" / "a", CONFIG).note("finished", lap=9, episodes=90)
-    run = Run.create(tmp_path / "b", CONFIG | {"seed": 2})
-    run.append("exams.jsonl", {"lap": 4, "removal_rate": 0.25})
-    run.note("interrupted", lap=5, episodes=50)
+    RunFolder.create(tmp_path / "x" / "a", CONFIG).note("finished", iteration=9, episodes=90)
+    run = RunFolder.create(tmp_path / "b", CONFIG | {"seed": 2})
+    run.append("evaluations.jsonl", {"iteration": 4, "removal_rate": 0.25})
+    run.note("interrupted", iteration=5, episodes=50)
     rows = list_runs(tmp_path)
-    assert [(r["seed"], r["state"], r["lap"]) for r in rows] == [(2, "interrupted", 5), (1, "finished", 9)]
-    assert rows[0]["last_exam"]["removal_rate"] == 0.25 and rows[1]["last_exam"] is None
+    assert [(r["seed"], r["state"], r["iteration"]) for r in rows] == [
+        (2, "interrupted", 5),
+        (1, "finished", 9),
+    ]
+    assert rows[0]["last_evaluation"]["removal_rate"] == 0.25 and rows[1]["last_evaluation"] is None
 
 
 def test_the_commit_is_that_of_the_source_and_not_of_a_checkout_around_it(tmp_path, monkeypatch):
     def git(*words: str) -> str:
-        about = ("-c", "user.name=a", "-c", "user.email=a@b")
-        done = subprocess.run(["git", *about, *words], cwd=tmp_path, check=True, capture_output=True)
+        metadata = ("-c", "user.name=a", "-c", "user.email=a@b")
+        done = subprocess.run(["git", *metadata, *words], cwd=tmp_path, check=True, capture_output=True)
         return done.stdout.decode().strip()
 
     installed = tmp_path / "venv" / "run.py"
@@ -248,7 +263,7 @@ def test_the_commit_is_that_of_the_source_and_not_of_a_checkout_around_it(tmp_pa
 
 def test_versions_are_kept_and_the_command_without_a_machines_paths(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["/home/someone/.venv/bin/mirrormark", "train", "--seed", "1"])
-    run = Run.create(tmp_path / "a", CONFIG)
+    run = RunFolder.create(tmp_path / "a", CONFIG)
     kept = json.loads((run.path / "versions.json").read_text())
     assert kept["torch"] and kept["python"] and "commit" in kept
     assert kept["command"] == ["mirrormark", "train", "--seed", "1"]

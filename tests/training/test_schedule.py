@@ -1,4 +1,4 @@
-"""Schedule: Table III as laps."""
+"""Schedule: Table III as iterations."""
 
 import pytest
 
@@ -8,42 +8,48 @@ from mirrormark.training.schedule import Schedule, ScheduleConfig
 def test_stages_open_at_the_papers_episodes():
     schedule = Schedule(ScheduleConfig())
     opened = {}
-    for lap in schedule.laps():
-        for stage in lap.stages:
-            opened.setdefault(stage, lap.episodes_after)
-    assert opened == {"world": 100, "self_prior": 120, "policy": 140}
+    for iteration in schedule.iterations():
+        for stage in iteration.stages:
+            opened.setdefault(stage, iteration.episodes_after)
+    assert opened == {"world_model": 100, "self_prior": 120, "policy": 140}
 
 
 def test_the_papers_life_has_its_number_of_episodes_and_steps():
-    laps = list(Schedule(ScheduleConfig()).laps())
-    assert sum(lap.episodes for lap in laps) == 50_000
-    assert sum(lap.steps for lap in laps) == 100 * (5_000 - 9)  # Table III's 500k less the closed first laps
-    assert sum(lap.exam for lap in laps) == 100
-    assert laps[-1].exam and laps[-1].checkpoint
+    iterations = list(Schedule(ScheduleConfig()).iterations())
+    assert sum(iteration.episodes for iteration in iterations) == 50_000
+    assert sum(iteration.steps for iteration in iterations) == 100 * (
+        5_000 - 9
+    )  # Table III's 500k less the closed first iterations
+    assert sum(iteration.evaluate for iteration in iterations) == 100
+    assert iterations[-1].evaluate and iterations[-1].checkpoint
 
 
 def test_the_policy_moves_only_after_it_has_learned():
-    laps = list(Schedule(ScheduleConfig(episodes=200)).laps())
-    first_learning = next(lap.index for lap in laps if "policy" in lap.stages)
-    first_moving = next(lap.index for lap in laps if lap.policy_moves)
+    iterations = list(Schedule(ScheduleConfig(episodes=200)).iterations())
+    first_learning = next(iteration.index for iteration in iterations if "policy" in iteration.stages)
+    first_moving = next(iteration.index for iteration in iterations if iteration.policy_moves)
     assert first_moving == first_learning + 1
 
 
-def test_codec_laps_come_first_and_end_with_an_exam():
-    config = ScheduleConfig(episodes=40, codec_laps=3, codec_first_episodes=32, codec_episodes_per_lap=8)
-    laps = list(Schedule(config).laps())
-    assert [lap.phase for lap in laps] == ["codec"] * 3 + ["life"] * 4
-    assert [lap.episodes for lap in laps[:3]] == [32, 8, 8]
-    assert [lap.exam for lap in laps[:3]] == [False, False, True] and laps[2].checkpoint
-    assert laps[0].progress == 0 and laps[2].progress < 1 and laps[3].progress == 0
+def test_tokenizer_iterations_come_first_and_end_with_an_exam():
+    config = ScheduleConfig(
+        episodes=40, tokenizer_iterations=3, tokenizer_first_episodes=32, tokenizer_episodes_per_iteration=8
+    )
+    iterations = list(Schedule(config).iterations())
+    assert [iteration.phase for iteration in iterations] == ["tokenizer"] * 3 + ["training"] * 4
+    assert [iteration.episodes for iteration in iterations[:3]] == [32, 8, 8]
+    assert [iteration.evaluate for iteration in iterations[:3]] == [False, False, True] and iterations[
+        2
+    ].checkpoint
+    assert iterations[0].progress == 0 and iterations[2].progress < 1 and iterations[3].progress == 0
 
 
-def test_resuming_continues_the_same_laps():
+def test_resuming_continues_the_same_iterations():
     schedule = Schedule(ScheduleConfig(episodes=300))
-    assert list(schedule.laps())[17:] == list(schedule.laps(17))
+    assert list(schedule.iterations())[17:] == list(schedule.iterations(17))
 
 
-@pytest.mark.parametrize("field", ["episodes", "episodes_per_lap", "exam_every_episodes"])
+@pytest.mark.parametrize("field", ["episodes", "episodes_per_iteration", "evaluate_every_episodes"])
 def test_zero_is_refused(field):
     with pytest.raises(ValueError, match=f"schedule.{field}"):
         ScheduleConfig(**{field: 0})
@@ -51,6 +57,6 @@ def test_zero_is_refused(field):
 
 def test_the_self_prior_can_stop_learning():
     plan = Schedule(ScheduleConfig(episodes=300, self_prior_until_episode=200))
-    learns = [lap.episodes_after for lap in plan.laps() if "self_prior" in lap.stages]
+    learns = [iteration.episodes_after for iteration in plan.iterations() if "self_prior" in iteration.stages]
     assert (learns[0], learns[-1]) == (120, 200)
-    assert "policy" in plan.lap(plan.total_laps - 1).stages
+    assert "policy" in plan.iteration(plan.total_iterations - 1).stages

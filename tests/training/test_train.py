@@ -26,41 +26,53 @@ def _as_it_was():
     torch.set_rng_state(state)
 
 
-@pytest.mark.parametrize("preset", ["smoke", "ideal", "laptop", "swift", "paper", "paper-code"])
+@pytest.mark.parametrize("preset", ["smoke", "symbolic", "laptop", "swift", "paper", "paper-code"])
 def test_every_preset_lives_for_a_few_steps(preset, tmp_path, capsys):
     words = TINY + (FIRST if preset in ("smoke", "laptop", "swift") else [])
     # The same kinds of nets, narrower: these presets are sized for a GPU.
     if preset in ("swift", "paper", "paper-code"):
-        words += ["--mind.codec.channels=4", "--mind.codec.posture-width=32", "--mind.codec.embedding=128"]
-    if preset == "swift":  # windows of a few frames hold neither its memory nor its outlook
-        words += ["--mind.imagination.remembers=0", "--mind.outlook.control-steps=4"]
+        words += [
+            "--agent.tokenizer.channels=4",
+            "--agent.tokenizer.posture-width=32",
+            "--agent.tokenizer.embedding=128",
+        ]
+    if preset == "swift":  # windows of a few frames hold neither its memory nor its expected G
+        words += ["--agent.imagination.acting-context=0", "--agent.expected-g.control-steps=4"]
     train(["--preset", preset, "--out", str(tmp_path / "run"), *words])
     rows = read_lines(tmp_path / "run" / "metrics.jsonl")
-    assert {"dynamics", "G_everyday", "policy", "value_loss"} <= set(rows[-1])
-    assert rows[-1]["refused_steps"] == 0
-    exam = read_lines(tmp_path / "run" / "exams.jsonl")[-1]
+    assert {"dynamics", "G_babbling", "policy", "value_loss"} <= set(rows[-1])
+    assert rows[-1]["skipped_steps"] == 0
+    exam = read_lines(tmp_path / "run" / "evaluations.jsonl")[-1]
     assert set(GATES) <= set(exam)
     assert (tmp_path / "run" / "snapshots" / exam["snapshot"] / "manifest.json").exists()
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["preset"] == preset and list_runs(tmp_path)[0]["state"] == "finished"
     told = ABLATION in capsys.readouterr().out
-    assert told == (exam["ablation"] == ABLATION) == (config["ablation"] == ABLATION) == (preset == "ideal")
+    assert (
+        told == (exam["ablation"] == ABLATION) == (config["ablation"] == ABLATION) == (preset == "symbolic")
+    )
 
 
-IN_THE_CODECS_PHASE = pytest.param("smoke", 0, marks=pytest.mark.slow)
+IN_THE_TOKENIZERS_PHASE = pytest.param("smoke", 0, marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize(("preset", "lap"), [IN_THE_CODECS_PHASE, ("smoke", 2), ("ideal", 1), ("paper", 1)])
-def test_resuming_is_bitwise(preset, lap, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("preset", "iteration"), [IN_THE_TOKENIZERS_PHASE, ("smoke", 2), ("symbolic", 1), ("paper", 1)]
+)
+def test_resuming_is_bitwise(preset, iteration, tmp_path, monkeypatch):
     words = ["--preset", preset, *TINY]
     if preset == "smoke":
-        words += ["--life.schedule.codec-laps=2", "--life.schedule.codec-first-episodes=4", *FIRST[2:]]
-        words += ["--life.schedule.codec-episodes-per-lap=4"]
+        words += [
+            "--training.schedule.tokenizer-iterations=2",
+            "--training.schedule.tokenizer-first-episodes=4",
+            *FIRST[2:],
+        ]
+        words += ["--training.schedule.tokenizer-episodes-per-iteration=4"]
     if preset == "paper":
-        words += ["--mind.codec.channels=4", "--mind.codec.embedding=128"]
+        words += ["--agent.tokenizer.channels=4", "--agent.tokenizer.embedding=128"]
     train([*words, "--out", str(tmp_path / "straight")])
     half = [*words, "--out", str(tmp_path / "halves")]
-    stopped_at(lap, half, monkeypatch)
+    stopped_at(iteration, half, monkeypatch)
     torch.manual_seed(99)  # whatever state the next process starts in
     train([*half, "--resume"])
     straight, halves = bytes_of(tmp_path / "straight"), bytes_of(tmp_path / "halves")
@@ -68,50 +80,54 @@ def test_resuming_is_bitwise(preset, lap, tmp_path, monkeypatch):
     assert len(straight) == len(halves) > 50
 
     def kept(folder: str) -> list[dict]:
-        rows = read_lines(tmp_path / folder / "metrics.jsonl") + read_lines(tmp_path / folder / "exams.jsonl")
-        clocks = ("seconds", "steps_per_s", "gather_seconds", "learn_seconds")
+        rows = read_lines(tmp_path / folder / "metrics.jsonl") + read_lines(
+            tmp_path / folder / "evaluations.jsonl"
+        )
+        clocks = ("seconds", "steps_per_s", "collect_seconds", "learn_seconds")
         return [{k: v for k, v in row.items() if k not in clocks} for row in rows]
 
     assert kept("straight") == kept("halves")
 
 
 @pytest.mark.slow
-def test_a_codec_is_taken_over_frozen_and_the_run_resumes(tmp_path, monkeypatch):
+def test_a_tokenizer_is_taken_over_frozen_and_the_run_resumes(tmp_path, monkeypatch):
     donor, heir = tmp_path / "donor", tmp_path / "heir"
     train(["--preset", "smoke", "--out", str(donor), *TINY, *FIRST])
-    words = ["--preset", "smoke", "--out", str(heir), "--seed=5", *TINY, f"--life.codec-from={donor}"]
+    words = ["--preset", "smoke", "--out", str(heir), "--seed=5", *TINY, f"--training.tokenizer-from={donor}"]
     stopped_at(1, words, monkeypatch)
     train([*words, "--resume"])
-    given, taken = load_weights(donor).mind, load_weights(heir).mind
-    assert given.config.codec == taken.config.codec
-    assert all(torch.equal(v, taken.codec.state_dict()[k]) for k, v in given.codec.state_dict().items())
+    given, taken = load_weights(donor).agent, load_weights(heir).agent
+    assert given.config.tokenizer == taken.config.tokenizer
+    assert all(
+        torch.equal(v, taken.tokenizer.state_dict()[k]) for k, v in given.tokenizer.state_dict().items()
+    )
     assert not torch.equal(given.policy.head.weight, taken.policy.head.weight)
-    assert read_lines(heir / "metrics.jsonl")[0]["phase"] == "life"
+    assert read_lines(heir / "metrics.jsonl")[0]["phase"] == "training"
     with pytest.raises(CheckpointError, match="does not exist"):
-        train(["--preset", "smoke", "--out", str(tmp_path / "x"), "--life.codec-from=nowhere"])
+        train(["--preset", "smoke", "--out", str(tmp_path / "x"), "--training.tokenizer-from=nowhere"])
 
 
 def test_the_same_seed_lives_the_same_life_and_another_does_not(tmp_path):
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
-        train(["--preset", "ideal", *TINY, "--seed", str(seed), "--out", str(tmp_path / name)])
+        train(["--preset", "symbolic", *TINY, "--seed", str(seed), "--out", str(tmp_path / name)])
     a, b, c = (bytes_of(tmp_path / name) for name in "abc")
     assert a == b and a != c
 
 
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, capsys, monkeypatch):
-    words = ["--preset", "ideal", *TINY, "--out", str(tmp_path / "run")]
+    words = ["--preset", "symbolic", *TINY, "--out", str(tmp_path / "run")]
     stopped_at(1, words, monkeypatch)
     newest = tmp_path / "run" / "checkpoints" / checkpoint.names(tmp_path / "run" / "checkpoints")[-1]
     part = newest / "part-00000.safetensors"
     part.write_bytes(part.read_bytes()[:-100])
     train([*words, "--resume"])
     said = " ".join(capsys.readouterr().out.split())
-    assert "is damaged" in said and "Going back to lap-00000001" in said
+    assert "is damaged" in said and "Going back to iteration-00000001" in said
     assert list_runs(tmp_path)[0]["state"] == "finished"
 
 
 def test_another_torch_version_is_said(tmp_path, capsys, monkeypatch):
-    words = ["--preset", "ideal", *TINY, "--out", str(tmp_path / "run")]
+    words = ["--preset", "symbolic", *TINY, "--out", str(tmp_path / "run")]
     with monkeypatch.context() as patch:
         patch.setattr(torch, "__version__", "2.9.0")
         stopped_at(0, words, monkeypatch)
@@ -120,10 +136,10 @@ def test_another_torch_version_is_said(tmp_path, capsys, monkeypatch):
 
 
 def test_a_changed_configuration_is_refused(tmp_path, monkeypatch):
-    words = ["--preset", "ideal", *TINY, "--out", str(tmp_path / "run")]
+    words = ["--preset", "symbolic", *TINY, "--out", str(tmp_path / "run")]
     stopped_at(0, words, monkeypatch)
     with pytest.raises(ValueError, match=r"life\.learner\.dreams was 2, now 3"):
-        train([*words, "--resume", "--life.learner.dreams=3"])
+        train([*words, "--resume", "--training.learner.dreams=3"])
     with pytest.raises(ValueError, match="already holds a run"):
         train(words)
 
@@ -132,18 +148,27 @@ def test_a_changed_configuration_is_refused(tmp_path, monkeypatch):
     ("words", "sentence"),
     [
         (["--preset", "huge"], "choose smoke, ideal, laptop, swift, paper, paper-code"),
-        (["--preset", "smoke", "--life.schedule.episodes=0"], r"schedule\.episodes"),
+        (["--preset", "smoke", "--training.schedule.episodes=0"], r"schedule\.episodes"),
         (["--preset", "smoke", "--seed=-1"], "--seed"),
-        (["--preset", "smoke", "--world.threads=0"], "world.threads is 0"),
+        (["--preset", "smoke", "--env.threads=0"], "env.threads is 0"),
         (["--preset", "smoke", "--body", "octopus"], "octopus"),
-        (["--preset", "smoke", "--life.learner.diet-marked-share=2"], "diet_marked_share"),
-        (["--preset", "smoke", "--life.learner.world-frames=200"], "world_frames is 200"),
-        (["--preset", "smoke", "--mind.outlook.control-steps=14"], "an outlook of 14 control steps needs 18"),
-        (["--preset", "smoke", "--life.let-go-share=2"], "life.let_go_share is a share"),
-        (["--preset", "smoke", "--mind.imagination.remembers=3"], "imagination.remembers is 3"),
-        (["--preset", "smoke", "--mind.imagination.remembers=30"], "never learns more than 15 control steps"),
-        (["--preset", "swift", "--mind.outlook.control-steps=0"], "serves an outlook only"),
-        (["--preset", "swift", "--mind.imagination.horizon=90", "--mind.dynamics.max-length=120"], "= 105"),
+        (["--preset", "smoke", "--training.learner.diet-marked-share=2"], "diet_marked_share"),
+        (["--preset", "smoke", "--training.learner.world-model-frames=200"], "sequence_frames is 200"),
+        (
+            ["--preset", "smoke", "--agent.expected-g.control-steps=14"],
+            "expected G of 14 control steps needs 18",
+        ),
+        (["--preset", "smoke", "--training.handover-share=2"], "training.handover_share is a share"),
+        (["--preset", "smoke", "--agent.imagination.acting-context=3"], "imagination.acting_context is 3"),
+        (
+            ["--preset", "smoke", "--agent.imagination.acting-context=30"],
+            "never learns more than 15 control steps",
+        ),
+        (["--preset", "swift", "--agent.expected-g.control-steps=0"], "serves expected G only"),
+        (
+            ["--preset", "swift", "--agent.imagination.horizon=90", "--agent.world-model.max-length=120"],
+            "= 105",
+        ),
     ],
 )
 def test_a_mistake_is_one_sentence_before_any_work(words, sentence, tmp_path):

@@ -1,4 +1,4 @@
-"""The real command with a life so small that tests can live it."""
+"""The real command with a training run so small that tests can live it."""
 
 import os
 import sys
@@ -9,25 +9,25 @@ import torch
 
 from mirrormark.train_command import train
 from mirrormark.training import checkpoint
-from mirrormark.training.recorder import Records
+from mirrormark.training.recorder import Recorder
 
 COMMAND = [str(Path(sys.executable).with_name("mirrormark")), "train"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "NUMBA_NUM_THREADS": "2"}
 TINY = [
-    "--life.schedule.episodes=12", "--life.schedule.episodes-per-lap=4", "--life.schedule.steps-per-lap=2",
-    "--life.schedule.world-from-episode=0", "--life.schedule.self-prior-from-episode=0",
-    "--life.schedule.policy-from-episode=4", "--life.schedule.exam-every-episodes=8",
-    "--life.schedule.checkpoint-every-laps=1", "--life.learner.world-sequences=2",
-    "--life.learner.world-frames=20", "--life.learner.self-prior-frames=4", "--life.learner.dreams=2",
-    "--life.learner.lived=2", "--life.indicators.everyday-episodes=4", "--life.indicators.pairs=4",
-    "--life.indicators.policy-episodes=4",
-    "--life.memory.capacity-episodes=32", "--device=cpu", "--mind.dynamics.width=48",
-    "--mind.dynamics.layers=1", "--mind.dynamics.ffn=32", "--mind.self-prior.width=48",
-    "--mind.self-prior.layers=1", "--mind.self-prior.ffn=32",
+    "--training.schedule.episodes=12", "--training.schedule.episodes-per-iteration=4", "--training.schedule.steps-per-iteration=2",
+    "--training.schedule.world-model-from-episode=0", "--training.schedule.self-prior-from-episode=0",
+    "--training.schedule.policy-from-episode=4", "--training.schedule.evaluate-every-episodes=8",
+    "--training.schedule.checkpoint-every-iterations=1", "--training.learner.world-model-sequences=2",
+    "--training.learner.world-model-frames=20", "--training.learner.self-prior-frames=4", "--training.learner.dreams=2",
+    "--training.learner.on-policy-windows=2", "--training.evaluation.babbling-episodes=4", "--training.evaluation.pairs=4",
+    "--training.evaluation.policy-episodes=4",
+    "--training.replay.capacity-episodes=32", "--device=cpu", "--agent.world-model.width=48",
+    "--agent.world-model.layers=1", "--agent.world-model.ffn=32", "--agent.self-prior.width=48",
+    "--agent.self-prior.layers=1", "--agent.self-prior.ffn=32",
 ]  # fmt: skip
 FIRST = [
-    "--life.schedule.codec-laps=1", "--life.schedule.codec-first-episodes=4",
-    "--life.schedule.codec-steps-per-lap=2", "--life.learner.codec-frames=4", "--life.pool-episodes=8",
+    "--training.schedule.tokenizer-iterations=1", "--training.schedule.tokenizer-first-episodes=4",
+    "--training.schedule.tokenizer-steps-per-iteration=2", "--training.learner.tokenizer-frames=4", "--training.pool-episodes=8",
 ]  # fmt: skip
 
 
@@ -58,16 +58,16 @@ class Stop(Exception):
     pass
 
 
-def stopped_at(lap: int, words: list[str], monkeypatch) -> None:
-    """Run the command until that lap's records are written, then drop dead."""
-    real = Records.__call__
+def stopped_at(iteration: int, words: list[str], monkeypatch) -> None:
+    """Run the command until that iteration's records are written, then drop dead."""
+    real = Recorder.__call__
 
-    def until(self, this, life, metrics):
-        real(self, this, life, metrics)
-        if this.index == lap:
+    def until(self, this, trainer, metrics):
+        real(self, this, trainer, metrics)
+        if this.index == iteration:
             raise Stop
 
     with monkeypatch.context() as patch:
-        patch.setattr(Records, "__call__", until)
+        patch.setattr(Recorder, "__call__", until)
         with pytest.raises(Stop):
             train(words)

@@ -1,1 +1,2 @@
-"""The agent's mind: codec, dynamics, self-prior, policy, value (torch only; it never meets the physics)."""
+"""The agent's agent: tokenizer, dynamics, self-prior, policy, value (torch only; it never meets the
+physics)."""

@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mirrormark.agent.numerics import TwoHot, WideLinear, full_precision
-from mirrormark.agent.token_features import Reading
+from mirrormark.agent.token_features import TokenFeatures
 
 LAYERS = 3
-"""Linear layers of policy, value (paper, Table II) and outlook (ours)."""
+"""Linear layers of policy, value (paper, Table II) and expected G (ours)."""
 MIN_STD, MAX_STD = 0.1, 1.0
 """Smallest and largest standard deviation of an action before tanh (not given)."""
 
@@ -28,33 +28,33 @@ class PolicyConfig:
     bounded_mean: bool = True
     """tanh on the mean before the tanh normal, so the mode stays within ±.76 (public code, D20; swift:
     off)."""
-    persistence: float = 0.0
+    noise_rho: float = 0.0
     """Of an acting body's noise, how much lasts until the next control step (ours; swift: .95). 0: every step
     has its own, which hardly moves an arm; so have dreams."""
-    final_persistence: float | None = None
-    """What it comes to by the end of the life, slowly at first; a finished mind acts with that (ours; None:
-    it stays; swift: 0)."""
-    persistence_power: float = 2.0
+    final_noise_rho: float | None = None
+    """What it comes to by the end of the training run, slowly at first; a finished agent acts with that
+    (ours; None: it stays; swift: 0)."""
+    noise_decay_power: float = 2.0
     """How slowly at first: 1 in equal steps, 2 by the square of what is lived, and so on (ours; swift: 6)."""
-    recalls: bool = False
+    reads_memory_trace: bool = False
     """Policy and value also see what the sequence model recalls of the cells (ours; swift: on): a mark behind
-    the arm that reaches for it is still where it was. Needs dynamics.recalls."""
+    the arm that reaches for it is still where it was. Needs world_model.memory_trace."""
     acts_on: Literal["posterior", "prior"] = "posterior"
-    """Act on the latent of the present frame, or on a prediction of it, blind to it (public code; D10)."""
+    """Act on the tokens of the present frame, or on a prediction of it, blind to it (public code; D10)."""
 
     def __post_init__(self) -> None:
-        for name in ("persistence", "final_persistence"):
+        for name in ("noise_rho", "final_noise_rho"):
             if not 0 <= (getattr(self, name) or 0) < 1:
                 given = getattr(self, name)
                 raise ValueError(f"policy.{name} is {given}: give a number from 0 to below 1.")
-        if self.persistence_power <= 0:
-            raise ValueError(f"policy.persistence_power is {self.persistence_power}: give a number above 0.")
+        if self.noise_decay_power <= 0:
+            raise ValueError(f"policy.noise_decay_power is {self.noise_decay_power}: give a number above 0.")
 
-    def persistence_at(self, progress: float) -> float:
-        """How much of the noise lasts when so much of the life is lived, from 0 to 1. In equal steps, heads
-        are given up before they are reached (notebook: noise that lasts less and less)."""
-        final = self.persistence if self.final_persistence is None else self.final_persistence
-        return self.persistence + (final - self.persistence) * progress**self.persistence_power
+    def noise_rho_at(self, progress: float) -> float:
+        """How much of the noise lasts when so much of the training run is lived, from 0 to 1. In equal steps,
+        heads are given up before they are reached (notebook: noise that lasts less and less)."""
+        final = self.noise_rho if self.final_noise_rho is None else self.final_noise_rho
+        return self.noise_rho + (final - self.noise_rho) * progress**self.noise_decay_power
 
 
 @dataclass(frozen=True)
@@ -129,17 +129,17 @@ def mlp(inputs: int, hidden: int) -> nn.Sequential:
 
 
 class Policy(nn.Module):
-    """(latent, hidden) -> TanhNormal over actions."""
+    """(tokens, hidden) -> TanhNormal over actions."""
 
-    def __init__(self, reading: Reading, hidden_size: int, actions: int, config: PolicyConfig):
+    def __init__(self, features: TokenFeatures, hidden_size: int, actions: int, config: PolicyConfig):
         super().__init__()
-        self.reading, self.config, self.hidden_size = reading, config, hidden_size
-        self.body = mlp(reading.size + hidden_size, config.hidden)
+        self.features, self.config, self.hidden_size = features, config, hidden_size
+        self.body = mlp(features.size + hidden_size, config.hidden)
         self.head = nn.Linear(config.hidden, 2 * actions)
 
-    def forward(self, latent: Tensor, hidden: Tensor) -> TanhNormal:
-        """latent (..., K), or its reading, hidden (..., D)."""
-        x = self.body(self.reading.beside(latent, hidden[..., : self.hidden_size]))
+    def forward(self, tokens: Tensor, hidden: Tensor) -> TanhNormal:
+        """tokens (..., K), or its reading, hidden (..., D)."""
+        x = self.body(self.features.concat(tokens, hidden[..., : self.hidden_size]))
         with full_precision(x):
             mean, spread = self.head(x.float()).chunk(2, -1)
         if self.config.bounded_mean:
@@ -148,31 +148,31 @@ class Policy(nn.Module):
         return TanhNormal(mean, MIN_STD + (MAX_STD - MIN_STD) * torch.sigmoid(spread + 2))
 
 
-class Foreteller(nn.Module):
-    """(latent, hidden) -> a number of nats, as a two-hot."""
+class TwoHotHead(nn.Module):
+    """(tokens, hidden) -> a number of nats, as a two-hot."""
 
-    def __init__(self, reading: Reading, hidden_size: int, hidden: int, two_hot: TwoHot):
+    def __init__(self, features: TokenFeatures, hidden_size: int, hidden: int, two_hot: TwoHot):
         super().__init__()
-        self.reading, self.hidden_size, self.two_hot = reading, hidden_size, two_hot
-        self.body = mlp(reading.size + hidden_size, hidden)
+        self.features, self.hidden_size, self.two_hot = features, hidden_size, two_hot
+        self.body = mlp(features.size + hidden_size, hidden)
         self.head = WideLinear(hidden, two_hot.bins)
 
-    def logits(self, latent: Tensor, hidden: Tensor) -> Tensor:
+    def logits(self, tokens: Tensor, hidden: Tensor) -> Tensor:
         """(..., bins), fp32."""
-        x = self.body(self.reading.beside(latent, hidden[..., : self.hidden_size]))
+        x = self.body(self.features.concat(tokens, hidden[..., : self.hidden_size]))
         with full_precision(x):
             return self.head(x.float())
 
-    def forward(self, latent: Tensor, hidden: Tensor) -> Tensor:
+    def forward(self, tokens: Tensor, hidden: Tensor) -> Tensor:
         """The number itself, (...)."""
-        return self.two_hot.decode(self.logits(latent, hidden))
+        return self.two_hot.decode(self.logits(tokens, hidden))
 
 
-class Value(Foreteller):
+class Value(TwoHotHead):
     """The expected sum of discounted free energy, as a symlog two-hot; starts at zero."""
 
-    def __init__(self, reading: Reading, hidden_size: int, config: ValueConfig):
+    def __init__(self, features: TokenFeatures, hidden_size: int, config: ValueConfig):
         two_hot = TwoHot(config.bins, -config.reach, config.reach, config.linear)
-        super().__init__(reading, hidden_size, config.hidden, two_hot)
+        super().__init__(features, hidden_size, config.hidden, two_hot)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)

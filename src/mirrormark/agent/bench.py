@@ -1,6 +1,6 @@
-"""`mirrormark bench codec`: train each codec for a fixed number of steps on given frames and score it on
-paired frames (the same states seen with and without the mark). The pairs serve for scoring only; nothing here
-learns from them."""
+"""`mirrormark bench tokenizer`: train each tokenizer for a fixed number of steps on given frames and score it
+on paired frames (the same states seen with and without the mark). The pairs serve for scoring only; nothing
+here learns from them."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mirrormark.agent.agent import Mind, MindConfig
-from mirrormark.agent.configs import MINDS
+from mirrormark.agent.agent import Agent, AgentConfig
+from mirrormark.agent.configs import AGENTS
 from mirrormark.agent.losses import LossConfig
 from mirrormark.agent.numerics import ZClip
-from mirrormark.agent.objective import codec_objective
+from mirrormark.agent.objective import tokenizer_objective
 from mirrormark.agent.senses import Observation, Senses
-from mirrormark.agent.tokenizer import Codec, CodecConfig
-from mirrormark.agent.tokenizer_grid import SensesCodec
+from mirrormark.agent.tokenizer import Tokenizer, TokenizerConfig
+from mirrormark.agent.tokenizer_grid import GridTokenizer
 
 
 class Contender(NamedTuple):
-    """A codec and the weight of the quiet loss that it learns with."""
+    """A tokenizer and the weight of the quiet loss that it learns with."""
 
-    codec: CodecConfig
-    quiet: float = 0.0
+    tokenizer: TokenizerConfig
+    rate: float = 0.0
 
 
-# The codecs that learning.md compares, and swift's own. `symbolic` is not here: it has nothing to learn and
-# no pixels in which a mark could be recovered.
+# The tokenizers that learning.md compares, and swift's own. `symbolic` is not here: it has nothing to learn
+# and no pixels in which a mark could be recovered.
 CONTENDERS: dict[str, Contender] = {
-    "categorical": Contender(CodecConfig()),
-    "senses": Contender(CodecConfig(kind="senses", levels=(5, 5), channels=64), 0.1),
-    "swift": Contender(MINDS["swift"].codec, MINDS["swift"].losses.quiet),
+    "categorical": Contender(TokenizerConfig()),
+    "grid": Contender(TokenizerConfig(kind="grid", levels=(5, 5), channels=64), 0.1),
+    "swift": Contender(AGENTS["swift"].tokenizer, AGENTS["swift"].losses.rate),
 }
 
 
 @dataclass(frozen=True)
 class BenchConfig:
-    """How the codecs are trained (learning.md's recipe)."""
+    """How the tokenizers are trained (learning.md's recipe)."""
 
     steps: int = 2000
-    """Train steps of each codec."""
+    """Train steps of each tokenizer."""
     batch: int = 2048
     """Frames a step, drawn independently."""
     learning_rate: float = 1.5e-3
@@ -55,7 +55,7 @@ class BenchConfig:
     """Of weights and batches."""
 
 
-class CodecScore(NamedTuple):
+class TokenizerScore(NamedTuple):
     """Units as in learning.md."""
 
     mark_recovery: float  # 1: the mark is painted as it is; 0: as good as painting none
@@ -63,7 +63,7 @@ class CodecScore(NamedTuple):
     joint_error: float  # squared error summed over the vector senses in [-1, 1]
     code_use: float  # classes seen in use, mean over tokens
     tokens_changed: float  # tokens that the mark changes, mean over pairs
-    silent: float  # share of vision tokens at their centre level in unmarked frames (senses only, else nan)
+    inactive: float  # share of vision tokens at their centre level in unmarked frames (senses only, else nan)
     seconds: float  # training time
 
 
@@ -75,32 +75,34 @@ def mark_recovery(prediction: Tensor, marked: Tensor, unmarked: Tensor) -> Tenso
     return 1 - error / ((unmarked - marked).square() * pixels).sum().clamp_min(1e-12)
 
 
-def classes_in_use(latent: Tensor, classes: int) -> Tensor:
+def classes_in_use(tokens: Tensor, classes: int) -> Tensor:
     """Mean over tokens of the number of different classes seen: (N, K) -> ()."""
-    return (latent.unsqueeze(-1) == torch.arange(classes, device=latent.device)).any(0).sum(-1).float().mean()
+    return (tokens.unsqueeze(-1) == torch.arange(classes, device=tokens.device)).any(0).sum(-1).float().mean()
 
 
 @torch.no_grad()
-def score(codec: Codec, marked: Observation, unmarked: Observation, seconds: float = math.nan) -> CodecScore:
-    """Encode without sampling, decode from the latent alone, compare. Observations of N paired frames."""
-    vision = codec.images[0]
+def score(
+    tokenizer: Tokenizer, marked: Observation, unmarked: Observation, seconds: float = math.nan
+) -> TokenizerScore:
+    """Encode without sampling, decode from the tokens alone, compare. Observations of N paired frames."""
+    vision = tokenizer.images[0]
     with_mark, without = (
-        codec.encode(marked, sample=False).latent,
-        codec.encode(unmarked, sample=False).latent,
+        tokenizer.encode(marked, sample=False).tokens,
+        tokenizer.encode(unmarked, sample=False).tokens,
     )
-    seen, targets = codec.decode(with_mark), codec.targets(marked)
-    plain, plain_targets = codec.decode(without), codec.targets(unmarked)
-    joints = [(plain[n] - plain_targets[n]).square().sum(-1).mean() for n in codec.vectors]
-    silent = math.nan
-    if isinstance(codec, SensesCodec):
-        silent = (without[:, codec.tokens[vision]] == codec.silent_token).float().mean().item()
-    return CodecScore(
+    seen, targets = tokenizer.decode(with_mark), tokenizer.targets(marked)
+    plain, plain_targets = tokenizer.decode(without), tokenizer.targets(unmarked)
+    joints = [(plain[n] - plain_targets[n]).square().sum(-1).mean() for n in tokenizer.vectors]
+    inactive = math.nan
+    if isinstance(tokenizer, GridTokenizer):
+        inactive = (without[:, tokenizer.slices[vision]] == tokenizer.inactive_token).float().mean().item()
+    return TokenizerScore(
         mark_recovery(seen[vision], targets[vision], plain_targets[vision]).item(),
         (plain[vision] - plain_targets[vision]).square().flatten(1).sum(-1).mean().item(),
         float(sum(joints)),
-        classes_in_use(without, codec.spec.widest).item(),
+        classes_in_use(without, tokenizer.spec.widest).item(),
         (with_mark != without).float().sum(-1).mean().item(),
-        silent,
+        inactive,
         seconds,
     )
 
@@ -114,11 +116,11 @@ def learning_rate(step: int, config: BenchConfig) -> float:
     return config.final_rate + (config.learning_rate - config.final_rate) * (1 + math.cos(math.pi * turn)) / 2
 
 
-def train(mind: Mind, frames: Observation, config: BenchConfig) -> float:
-    """Train mind.codec on frames (N, ...) kept on its device; gives the seconds taken. bf16 on a GPU, fp32
-    elsewhere."""
+def train(agent: Agent, frames: Observation, config: BenchConfig) -> float:
+    """Train agent.tokenizer on frames (N, ...) kept on its device; gives the seconds taken. bf16 on a GPU,
+    fp32 elsewhere."""
     some = next(iter(frames.values()))
-    parameters = [p for p in mind.codec.parameters() if p.requires_grad]
+    parameters = [p for p in agent.tokenizer.parameters() if p.requires_grad]
     if not parameters:
         return 0.0
     on_gpu = some.device.type == "cuda"
@@ -130,7 +132,7 @@ def train(mind: Mind, frames: Observation, config: BenchConfig) -> float:
             group["lr"] = learning_rate(step, config)
         chosen = torch.randint(some.shape[0], (config.batch,), device=some.device)
         with torch.autocast(some.device.type, torch.bfloat16, enabled=on_gpu):
-            objective, _ = codec_objective(mind, {name: value[chosen] for name, value in frames.items()})
+            objective, _ = tokenizer_objective(agent, {name: value[chosen] for name, value in frames.items()})
         optimiser.zero_grad()
         objective.loss.backward()
         clip.clip(parameters)
@@ -147,23 +149,25 @@ def compare(
     unmarked: Observation,
     config: BenchConfig,
     contenders: Mapping[str, Contender] = CONTENDERS,
-) -> Iterator[tuple[str, CodecScore]]:
+) -> Iterator[tuple[str, TokenizerScore]]:
     """Train and score every contender on the device where the frames lie; each is given when it is done."""
-    for name, (codec, quiet) in contenders.items():
+    for name, (tokenizer, rate) in contenders.items():
         torch.manual_seed(config.seed)
-        mind = Mind(replace(MindConfig(), codec=codec, losses=LossConfig(quiet=quiet)), senses, actions=1)
-        mind = mind.to(next(iter(frames.values())).device)
-        seconds = train(mind, frames, config)
-        mind.eval()
-        yield name, score(mind.codec, marked, unmarked, seconds)
+        agent = Agent(
+            replace(AgentConfig(), tokenizer=tokenizer, losses=LossConfig(rate=rate)), senses, actions=1
+        )
+        agent = agent.to(next(iter(frames.values())).device)
+        seconds = train(agent, frames, config)
+        agent.eval()
+        yield name, score(agent.tokenizer, marked, unmarked, seconds)
 
 
 def heading() -> str:
     """The table's first two lines."""
-    rule = "|---" * (len(CodecScore._fields) + 1) + "|"
-    return "| codec | " + " | ".join(CodecScore._fields) + " |\n" + rule
+    rule = "|---" * (len(TokenizerScore._fields) + 1) + "|"
+    return "| tokenizer | " + " | ".join(TokenizerScore._fields) + " |\n" + rule
 
 
-def line(name: str, score: CodecScore) -> str:
-    """One codec's line."""
+def line(name: str, score: TokenizerScore) -> str:
+    """One tokenizer's line."""
     return f"| {name} | " + " | ".join(f"{value:.3g}" for value in score) + " |"

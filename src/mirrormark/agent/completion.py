@@ -7,43 +7,45 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
-from mirrormark.agent.agent import Mind
+from mirrormark.agent.agent import Agent
 from mirrormark.agent.self_prior import Method
 from mirrormark.agent.senses import Observation
 
 
 @torch.no_grad()
 def complete_senses(
-    mind: Mind,
+    agent: Agent,
     observation: Observation,
     known: Collection[str],
     method: Method = "ancestral",
     sweeps: int = 5,
 ) -> Tensor:
-    """Latents (..., K) in which only the `known` senses come from the observation; decode them to look at
+    """Tokens (..., K) in which only the `known` senses come from the observation; decode them to look at
     them.
 
-    Codecs with tokens for each sense condition on the known senses' tokens (gibbs where they do not come
+    Tokenizers with tokens for each sense condition on the known senses' tokens (gibbs where they do not come
     first). Mixed codes: the other senses are blanked before encoding (vision mid-grey, vectors 0), then every
     token is redrawn given the original ones before it, whatever the method: a mixed code has no token that is
     known.
     """
-    if unknown := set(known) - set(mind.codec.senses):
-        raise ValueError(f"no such senses: {sorted(unknown)}; this mind has {sorted(mind.codec.senses)}")
-    places = mind.codec.tokens
+    if unknown := set(known) - set(agent.tokenizer.senses):
+        raise ValueError(
+            f"no such senses: {sorted(unknown)}; this agent has {sorted(agent.tokenizer.senses)}"
+        )
+    places = agent.tokenizer.slices
     if places:
-        latent = mind.encode(observation, sample=False).latent
-        kept = torch.zeros(mind.spec.K, dtype=torch.bool, device=latent.device)
+        tokens = agent.encode(observation, sample=False).tokens
+        kept = torch.zeros(agent.spec.K, dtype=torch.bool, device=tokens.device)
         for name in known:
             kept[places[name]] = True
-        return mind.self_prior.complete(latent, kept, method, sweeps)
+        return agent.self_prior.complete(tokens, kept, method, sweeps)
     blanked = {
         name: observation[name] if name in known else _blank(observation[name], sense.kind)
-        for name, sense in mind.codec.senses.items()
+        for name, sense in agent.tokenizer.senses.items()
     }
-    latent = mind.encode(blanked, sample=False).latent
-    nothing = torch.zeros(mind.spec.K, dtype=torch.bool, device=latent.device)
-    return mind.self_prior.complete(latent, nothing, "teacher_forced")
+    tokens = agent.encode(blanked, sample=False).tokens
+    nothing = torch.zeros(agent.spec.K, dtype=torch.bool, device=tokens.device)
+    return agent.self_prior.complete(tokens, nothing, "teacher_forced")
 
 
 def _blank(value: Tensor, kind: str) -> Tensor:

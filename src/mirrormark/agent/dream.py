@@ -13,114 +13,120 @@ from torch import Tensor, nn
 from mirrormark.agent.actor_critic import Policy
 from mirrormark.agent.numerics import WideLinear, spare
 from mirrormark.agent.transformer import Cache
-from mirrormark.agent.world_model import Dynamics
+from mirrormark.agent.world_model import WorldModel
 
 Part = TypeVar("Part", bound=nn.Module)
 
 
-class Moment(NamedTuple):
+class DreamState(NamedTuple):
     """Where a dream stands."""
 
-    latent: Tensor  # (B, K)
+    tokens: Tensor  # (B, K)
     hidden: Tensor  # (B, D)
 
 
 class Dream(NamedTuple):
     """Imagined trajectories under the current policy."""
 
-    latent: Tensor  # (B, H+1, K) class indices; [:, 0] is the real present
+    tokens: Tensor  # (B, H+1, K) class indices; [:, 0] is the real present
     hidden: Tensor  # (B, H+1, D)
     action: Tensor  # (B, H, A) before tanh
 
 
 @torch.no_grad()
-def recall(
-    dynamics: Dynamics, context_latent: Tensor, context_action: Tensor, horizon: int, dropout: bool = False
+def prefill(
+    world_model: WorldModel,
+    context_tokens: Tensor,
+    context_action: Tensor,
+    horizon: int,
+    dropout: bool = False,
 ) -> tuple[Tensor, Cache]:
-    """Hidden state (B, D) for the context's last latent, from the steps before it (zeros when there are
+    """Hidden state (B, D) for the context's last tokens, from the steps before it (zeros when there are
     none)."""
-    batch, steps, _ = context_latent.shape
+    batch, steps, _ = context_tokens.shape
     if context_action.shape[1] != steps - 1:
         raise ValueError(
-            f"a context of {steps} latents needs {steps - 1} actions between them, "
+            f"a context of {steps} tokens needs {steps - 1} actions between them, "
             f"got {context_action.shape[1]}"
         )
-    cache = dynamics.init_cache(batch, max(steps - 1 + horizon, 1))
+    cache = world_model.init_cache(batch, max(steps - 1 + horizon, 1))
     if steps == 1:
-        return torch.zeros(batch, dynamics.width, device=context_latent.device), cache
-    hidden, cache = dynamics.prefill(context_latent[:, :-1], context_action, cache, dropout)
+        return torch.zeros(batch, world_model.width, device=context_tokens.device), cache
+    hidden, cache = world_model.prefill(context_tokens[:, :-1], context_action, cache, dropout)
     return hidden[:, -1].float().contiguous(), cache
 
 
 def imagine(
-    dynamics: Dynamics,
+    world_model: WorldModel,
     policy: Policy,
-    now: Moment,
+    now: DreamState,
     cache: Cache,
     position: Tensor,
     dropout: bool,
-) -> tuple[Tensor, Moment, Tensor]:
+) -> tuple[Tensor, DreamState, Tensor]:
     """One dreamed step at `position` (1,): the action (B, A) before tanh, what it leads to, and the next
     position."""
-    read = dynamics.reading(now.latent)
-    action = policy(read, now.hidden).sample()
-    hidden, _ = dynamics.step(read, action.tanh(), cache, position, dropout)
+    features = world_model.features(now.tokens)
+    action = policy(features, now.hidden).sample()
+    hidden, _ = world_model.step(features, action.tanh(), cache, position, dropout)
     hidden = hidden.float()
-    latent = dynamics.draw(hidden, now.latent)
-    return action, Moment(latent, hidden), position + 1
+    tokens = world_model.sample(hidden, now.tokens)
+    return action, DreamState(tokens, hidden), position + 1
 
 
 @torch.no_grad()
 def dream(
-    dynamics: Dynamics,
+    world_model: WorldModel,
     policy: Policy,
-    context_latent: Tensor,
+    context_tokens: Tensor,
     context_action: Tensor,
     horizon: int,
     dropout: bool = False,
-    begin: Callable = recall,
+    begin: Callable = prefill,
     step: Callable = imagine,
 ) -> Dream:
-    """Imagine `horizon` steps from context_latent (B, T0, K), whose last entry is the posterior of the
+    """Imagine `horizon` steps from context_tokens (B, T0, K), whose last entry is the posterior of the
     present frame, and context_action (B, T0-1, A) in [-1, 1]. dropout: keep it on while imagining (D9).
-    begin, step: `recall` and `imagine`, or these compiled."""
-    hidden, cache = begin(dynamics, context_latent, context_action, horizon, dropout)
-    now = Moment(context_latent[:, -1].contiguous(), hidden)  # laid out as later ones: compiled once
-    position = torch.full((1,), context_latent.shape[1] - 1, device=hidden.device)
-    moments, actions = [now], []
+    begin, step: `prefill` and `imagine`, or these compiled."""
+    hidden, cache = begin(world_model, context_tokens, context_action, horizon, dropout)
+    now = DreamState(context_tokens[:, -1].contiguous(), hidden)  # laid out as later ones: compiled once
+    position = torch.full((1,), context_tokens.shape[1] - 1, device=hidden.device)
+    states, actions = [now], []
     for _ in range(horizon):
-        action, now, position = step(dynamics, policy, now, cache, position, dropout)
-        moments.append(now)
+        action, now, position = step(world_model, policy, now, cache, position, dropout)
+        states.append(now)
         actions.append(action)
-    latents, hiddens = zip(*moments)
-    return Dream(torch.stack(latents, 1), torch.stack(hiddens, 1), torch.stack(actions, 1))
+    tokens, hiddens = zip(*states)
+    return Dream(torch.stack(tokens, 1), torch.stack(hiddens, 1), torch.stack(actions, 1))
 
 
 @torch.no_grad()
-def replay_dream(
-    dynamics: Dynamics,
-    context_latent: Tensor,
+def dream_under_actions(
+    world_model: WorldModel,
+    context_tokens: Tensor,
     context_action: Tensor,
     future_action: Tensor,
 ) -> Tensor:
-    """Imagine what given actions (B, H, A) in [-1, 1] would do -> latents (B, H+1, K), the present first
-    (gate 4)."""
+    """Imagine what given actions (B, H, A) in [-1, 1] would do -> tokens (B, H+1, K), the present first
+    (the dreamed removal)."""
     horizon = future_action.shape[1]
-    _, cache = recall(dynamics, context_latent, context_action, horizon)
-    latents, before = [context_latent[:, -1]], context_latent.shape[1] - 1
+    _, cache = prefill(world_model, context_tokens, context_action, horizon)
+    tokens, before = [context_tokens[:, -1]], context_tokens.shape[1] - 1
     for t in range(horizon):
-        hidden, cache = dynamics.step(latents[-1], future_action[:, t], cache, before + t)
-        latents.append(dynamics.draw(hidden, latents[-1]))
-    return torch.stack(latents, 1)
+        hidden, cache = world_model.step(tokens[-1], future_action[:, t], cache, before + t)
+        tokens.append(world_model.sample(hidden, tokens[-1]))
+    return torch.stack(tokens, 1)
 
 
-class Twin(Generic[Part]):
+class CastCopy(Generic[Part]):
     """A copy of a part as a dream reads it: linear layers in `dtype` and even sizes, but in full precision
     where the original computes so (`exact`). It shares no weight: the original may learn meanwhile."""
 
     def __init__(self, part: Part, dtype: torch.dtype, exact: tuple[str, ...]) -> None:
-        look = getattr(part, "look", None)  # the codec behind a look is no part of it
-        self.part = copy.deepcopy(part, {id(look): look}).requires_grad_(False)
+        posture_renderer = getattr(
+            part, "posture_renderer", None
+        )  # the tokenizer behind a look is no part of it
+        self.part = copy.deepcopy(part, {id(posture_renderer): posture_renderer}).requires_grad_(False)
         for name, layer in self.part.named_modules():
             if isinstance(layer, nn.Linear | nn.Conv2d):
                 _make_room(layer, torch.float32 if name.split(".")[-1] in exact else dtype)
@@ -152,18 +158,18 @@ class Dreamer:
     """Dreams of one dynamics and policy, again and again: a compiled prefill, one compiled step for the whole
     horizon, and weights that are cast and padded once, not once a step."""
 
-    def __init__(self, dynamics: Dynamics, policy: Policy, dtype: torch.dtype):
-        self._dynamics = Twin(dynamics, dtype, ("scores", "keep", "drift"))
-        self._policy = Twin(policy, dtype, ("head",))
-        self._recall = torch.compile(recall, dynamic=False)
+    def __init__(self, world_model: WorldModel, policy: Policy, dtype: torch.dtype):
+        self._world_model = CastCopy(world_model, dtype, ("scores", "keep", "drift"))
+        self._policy = CastCopy(policy, dtype, ("head",))
+        self._prefill = torch.compile(prefill, dynamic=False)
         self._imagine = torch.compile(imagine, dynamic=False)
 
     def follow(self) -> None:
         """Dream by the dynamics of now, until the next call: meanwhile the dynamics itself may change."""
-        self._dynamics.follow()
+        self._world_model.follow()
 
-    def __call__(self, context_latent: Tensor, context_action: Tensor, horizon: int, dropout: bool) -> Dream:
+    def __call__(self, context_tokens: Tensor, context_action: Tensor, horizon: int, dropout: bool) -> Dream:
         """`dream`, with the policy of now."""
         self._policy.follow()
-        parts, context = (self._dynamics.part, self._policy.part), (context_latent, context_action)
-        return dream(*parts, *context, horizon, dropout, self._recall, self._imagine)
+        parts, context = (self._world_model.part, self._policy.part), (context_tokens, context_action)
+        return dream(*parts, *context, horizon, dropout, self._prefill, self._imagine)

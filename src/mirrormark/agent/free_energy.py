@@ -15,13 +15,13 @@ def variational_free_energy(complexity: Tensor, squared_error: Tensor) -> Tensor
 
 def expected_free_energy_in_full(
     log_q_action: Tensor,
-    log_q_latent: Tensor,
+    log_q_tokens: Tensor,
     log_p_action: Tensor | float,
     log_p_observation: Tensor | float,
     log_self_prior: Tensor,
 ) -> Tensor:
     """E6: G = E[log q(a|s) + log q(s'|s,a) − log p(a) − log p(o|s) − log p̃(s)], one sample of each (...)."""
-    return log_q_action + log_q_latent - log_p_action - log_p_observation - log_self_prior
+    return log_q_action + log_q_tokens - log_p_action - log_p_observation - log_self_prior
 
 
 def expected_free_energy(log_self_prior: Tensor) -> Tensor:

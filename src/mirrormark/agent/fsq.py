@@ -19,15 +19,15 @@ def bin_centre(index: Tensor, bins: int) -> Tensor:
     return (index.float() + 0.5) * (2 / bins) - 1
 
 
-def silent_class(levels: tuple[int, ...]) -> int:
+def inactive_class(levels: tuple[int, ...]) -> int:
     """The class of a token that says nothing: each scalar at its middle level, the upper of two."""
-    silent = 0
+    inactive = 0
     for n in levels:
-        silent = silent * n + n // 2
-    return silent
+        inactive = inactive * n + n // 2
+    return inactive
 
 
-class ScalarQuantiser(nn.Module):
+class FSQ(nn.Module):
     """Each token is len(levels) scalars; scalar i is squashed to [-1, 1] and rounded to one of levels[i]
     values.
 
@@ -36,12 +36,12 @@ class ScalarQuantiser(nn.Module):
     unrounded ones exactly.
     """
 
-    def __init__(self, levels: tuple[int, ...], hush: float = 0.0):
+    def __init__(self, levels: tuple[int, ...], dead_zone: float = 0.0):
         """hush: once learned, a token whose scalars are together shorter than this says nothing."""
         super().__init__()
         if not levels or min(levels) < 2:
-            raise ValueError(f"codec.levels must be numbers of 2 or more, got {levels}")
-        self.levels, self.classes, self.hush = levels, math.prod(levels), hush
+            raise ValueError(f"tokenizer.levels must be numbers of 2 or more, got {levels}")
+        self.levels, self.classes, self.dead_zone = levels, math.prod(levels), dead_zone
         axes = [torch.linspace(-1, 1, n) for n in levels]
         codebook = torch.cartesian_prod(*axes).reshape(self.classes, len(levels))
         radix = [math.prod(levels[i + 1 :]) for i in range(len(levels))]
@@ -57,15 +57,15 @@ class ScalarQuantiser(nn.Module):
     @property
     def centre_class(self) -> int:
         """The class of a silent token (exactly central where all levels are odd)."""
-        return silent_class(self.levels)
+        return inactive_class(self.levels)
 
     def forward(self, raw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """raw (..., tokens, scalars) -> class (..., tokens), straight-through one-hot (..., tokens, classes)
         and activation in [-1, 1] before rounding (..., tokens, scalars)."""
         activation = torch.tanh(raw.float())
         index = (((activation + 1) * 0.5 * self.steps).round() * self.radix).sum(-1).long()
-        if self.hush and not self.training:
-            index = torch.where(activation.norm(dim=-1) >= self.hush, index, self.centre_class)
+        if self.dead_zone and not self.training:
+            index = torch.where(activation.norm(dim=-1) >= self.dead_zone, index, self.centre_class)
         hot = (index.unsqueeze(-1) == torch.arange(self.classes, device=raw.device)).float()
         soft = activation @ self.pseudo_inverse
         return index, hot + (soft - soft.detach()), activation

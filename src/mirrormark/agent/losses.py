@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mirrormark.agent.numerics import TwoHot
-from mirrormark.agent.tokens import kl, pick
+from mirrormark.agent.tokens import gather_log_prob, kl
 
 BETA_DYN, BETA_REP = 0.5, 0.1
 """Weights of the dynamics and the representation loss (paper, Table III)."""
@@ -29,26 +29,27 @@ done (ours; Schulman et al. 2017, PPO's ε)."""
 class LossConfig:
     """Weights of the losses. Defaults: preset paper."""
 
-    decoder: Literal["latent", "embedding", "off"] = "latent"
-    """Auxiliary decoder loss: from the stopped latent (paper), from the mixer's embedding (public code), none
+    decoder: Literal["tokens", "embedding", "off"] = "tokens"
+    """Auxiliary decoder loss: from the stopped tokens (paper), from the mixer's embedding (public code), none
     (D4)."""
-    quiet: float = 0.0
-    """Weight of the rate term that keeps FSQ tokens at their centre level (ours; 0 in the paper's codec)."""
-    quiet_ramp: float = 0.0
-    """Share of the codec's phase over which that weight grows from 0 (ours; 0: full at once). A cell that
+    rate: float = 0.0
+    """Weight of the rate term that keeps FSQ tokens at their centre level (ours; 0 in the paper's
+    tokenizer)."""
+    rate_ramp: float = 0.0
+    """Share of the tokenizer's phase over which that weight grows from 0 (ours; 0: full at once). A cell that
     falls silent before its tokens mean anything to the decoder stays so (notebook: cells that never
     woke)."""
     value_ema: float = 1.0
     """Weight of the pull towards the slow value (paper, E11)."""
-    value_lived: float = 0.0
-    """Share of real life, the rest being dreams, in what the value learns from, once the policy has lived
-    (ours; as DreamerV3's replay value loss; swift: .9)."""
-    policy_lived: float = 0.0
-    """Share of real life, the rest being dreams, in what the policy learns from (ours; swift: .97): the cost
-    of what it really came to see. Above 0, it learns nothing before it has lived."""
+    value_on_policy_share: float = 0.0
+    """Share of on-policy data, the rest being dreams, in what the value learns from, once the policy has
+    lived (ours; as DreamerV3's replay value loss; swift: .9)."""
+    policy_on_policy_share: float = 0.0
+    """Share of on-policy data, the rest being dreams, in what the policy learns from (ours; swift: .97): the
+    cost of what it really came to see. Above 0, it learns nothing before it has lived."""
 
     def __post_init__(self) -> None:
-        for name in ("quiet_ramp", "value_lived", "policy_lived"):
+        for name in ("rate_ramp", "value_on_policy_share", "policy_on_policy_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"losses.{name} is {getattr(self, name)}: a share is a number from 0 to 1.")
 
@@ -75,14 +76,14 @@ def representation_loss(posterior: Tensor, prior: Tensor, free_nats: float) -> T
     return kl(posterior, prior.detach()).clamp_min(free_nats).mean()
 
 
-def point_dynamics_loss(latent: Tensor, prior: Tensor, free_nats: float) -> Tensor:
+def point_dynamics_loss(tokens: Tensor, prior: Tensor, free_nats: float) -> Tensor:
     """E9 where the posterior is a point mass: the KL is a cross-entropy, and there is no representation
     loss."""
-    cost = -pick(prior, latent).sum(-1)
+    cost = -gather_log_prob(prior, tokens).sum(-1)
     return torch.where(cost <= free_nats, free_nats, cost).mean()  # a cost that is no number stays none
 
 
-def quiet_loss(activation: Tensor, softness: float = 0.05) -> Tensor:
+def rate_loss(activation: Tensor, softness: float = 0.05) -> Tensor:
     """Rate of point-mass tokens, standing in for E9's representation loss: smooth |distance from the centre
     level| before rounding, (..., scalars) in [-1, 1], summed over scalars. Tokens with nothing to say fall
     silent."""
@@ -90,27 +91,27 @@ def quiet_loss(activation: Tensor, softness: float = 0.05) -> Tensor:
     return distance.sum(-1).mean()
 
 
-def self_prior_loss(online: Tensor, slow: Tensor, latent: Tensor, ema_weight: float) -> Tensor:
+def self_prior_loss(online: Tensor, ema: Tensor, tokens: Tensor, ema_weight: float) -> Tensor:
     """E10: token cross-entropy + KL(EMA || online), both means over the K tokens (online, slow: tables)."""
-    surprise = -pick(online, latent).mean(-1)
-    return (surprise + ema_weight * kl(slow.detach(), online) / latent.shape[-1]).mean()
+    surprise = -gather_log_prob(online, tokens).mean(-1)
+    return (surprise + ema_weight * kl(ema.detach(), online) / tokens.shape[-1]).mean()
 
 
-def policy_loss(log_prob: Tensor, entropy: Tensor, excess_cost: Tensor, eta: float) -> Tensor:
+def policy_loss(log_prob: Tensor, entropy: Tensor, advantage: Tensor, eta: float) -> Tensor:
     """E11, policy. D1: the printed sign would raise free energy; we descend it."""
-    return (excess_cost.detach() * log_prob - eta * entropy).mean()
+    return (advantage.detach() * log_prob - eta * entropy).mean()
 
 
 _TOO_LIKELY = 3.0
 """Ye et al. 2020, arXiv 1912.09729."""
 
 
-def lived_policy_loss(log_prob: Tensor, before: Tensor, excess_cost: Tensor, clip: float) -> Tensor:
+def ppo_loss(log_prob: Tensor, before: Tensor, advantage: Tensor, clip: float) -> Tensor:
     """The same for what was really done, (...), by the policy as it then was: PPO's clipped objective
     (Schulman et al. 2017), not reduced. before: the log-probabilities then. What has become many times more
     likely meanwhile has nothing more to say (Ye et al. 2020, dual clip)."""
-    ratio, excess = (log_prob - before.detach()).clamp_max(math.log(_TOO_LIKELY)).exp(), excess_cost.detach()
-    return torch.maximum(ratio * excess, ratio.clamp(1 - clip, 1 + clip) * excess)
+    ratio, detached = (log_prob - before.detach()).clamp_max(math.log(_TOO_LIKELY)).exp(), advantage.detach()
+    return torch.maximum(ratio * detached, ratio.clamp(1 - clip, 1 + clip) * detached)
 
 
 def discounts(steps: int, discount: float, like: Tensor) -> Tensor:
@@ -119,10 +120,10 @@ def discounts(steps: int, discount: float, like: Tensor) -> Tensor:
 
 
 def value_loss(
-    logits: Tensor, target: Tensor, slow: Tensor, two_hot: TwoHot, weight: Tensor, ema_weight: float
+    logits: Tensor, target: Tensor, ema: Tensor, two_hot: TwoHot, weight: Tensor, ema_weight: float
 ) -> Tensor:
     """E11, value, as cross-entropy (D3): towards the λ-return `target` (B, H) and the slow copy's value (B,
     H), weighted (E11: γ^t). logits (B, H, bins)."""
     error = two_hot.cross_entropy(logits, target.detach())
-    error = error + ema_weight * two_hot.cross_entropy(logits, slow.detach())
+    error = error + ema_weight * two_hot.cross_entropy(logits, ema.detach())
     return (weight * error).mean()

@@ -91,9 +91,9 @@ class TwoHot(nn.Module):
 def lambda_return(cost: Tensor, value: Tensor, discount: float, lambda_: Tensor) -> Tensor:
     """E11: R_t = c_t + γ((1−λ_t) V_{t+1} + λ_t R_{t+1}), R_H = V_H. cost (B, H) of s_{t+1} (D2), value (B,
     H+1), λ of any shape that goes with (B, H) -> (B, H)."""
-    returns, ahead, trust = [], value[:, -1], lambda_.expand_as(cost)
+    returns, ahead, lambda_ = [], value[:, -1], lambda_.expand_as(cost)
     for t in reversed(range(cost.shape[1])):
-        ahead = cost[:, t] + discount * ((1 - trust[:, t]) * value[:, t + 1] + trust[:, t] * ahead)
+        ahead = cost[:, t] + discount * ((1 - lambda_[:, t]) * value[:, t + 1] + lambda_[:, t] * ahead)
         returns.append(ahead)
     return torch.stack(returns[::-1], 1)
 
@@ -186,6 +186,6 @@ class ZClip(nn.Module):
 
 
 @torch.no_grad()
-def ema_update(slow: nn.Module, fast: nn.Module, decay: float) -> None:
+def ema_update(ema: nn.Module, fast: nn.Module, decay: float) -> None:
     """slow <- decay x slow + (1 - decay) x fast, all parameters in one call."""
-    torch._foreach_lerp_(list(slow.parameters()), list(fast.parameters()), 1 - decay)
+    torch._foreach_lerp_(list(ema.parameters()), list(fast.parameters()), 1 - decay)

@@ -1,4 +1,4 @@
-"""What each part of the mind descends: E8 (world), E10 (self-prior), E11 (policy, value), put together from
+"""What each part of the agent descends: E8 (world), E10 (self-prior), E11 (policy, value), put together from
 losses.py.
 
 Each function gives an Objective: `loss` to call backward on and `metrics`, detached tensors to log (read them
@@ -14,12 +14,12 @@ from torch import Tensor
 
 from mirrormark.agent import losses as L
 from mirrormark.agent.actor_critic import Policy, Value
-from mirrormark.agent.agent import Mind
+from mirrormark.agent.agent import Agent
 from mirrormark.agent.dream import Dream
 from mirrormark.agent.numerics import lambda_return
 from mirrormark.agent.senses import Observation
-from mirrormark.agent.tokenizer import Code, Prediction
-from mirrormark.agent.tokenizer_paper import CategoricalCodec
+from mirrormark.agent.tokenizer import Encoding, Prediction
+from mirrormark.agent.tokenizer_paper import PaperTokenizer
 
 LAMBDA = 0.95
 """λ of the return (paper, Table III)."""
@@ -32,10 +32,10 @@ class Objective(NamedTuple):
     metrics: dict[str, Tensor]
 
 
-class Lived(NamedTuple):
+class OnPolicyBatch(NamedTuple):
     """What really happened, in T frames of which the policy moved the body in some."""
 
-    latent: Tensor  # (B, T, K)
+    tokens: Tensor  # (B, T, K)
     hidden: Tensor  # (B, T, D)
     cost: Tensor  # (B, T-1): of what each action led to
     action: Tensor  # (B, T-1, A)
@@ -45,123 +45,140 @@ class Lived(NamedTuple):
     goes_on: Tensor  # (B, T-1): 1 where the policy acts in the next frame, too, 0 where not
 
 
-def lived_of(
-    mind: Mind, acted: Policy, judged: Value, latent: Tensor, action: Tensor, start: Tensor, let_go: Tensor
-) -> Lived:
-    """Windows of real life, latent (B, T, K) and action (B, T, A), from frame `start` (B,) of their episodes
-    on, under policy and value as they were then, until the policy let go at frame `let_go` (B,); call it
-    without gradient."""
-    hidden = _hidden(mind, latent, action)
-    action, cost = action[:, :-1], mind.cost(latent[:, 1:], hidden[:, 1:])
+def on_policy_batch(
+    agent: Agent,
+    behavior_policy: Policy,
+    old_value: Value,
+    tokens: Tensor,
+    action: Tensor,
+    start: Tensor,
+    handover: Tensor,
+) -> OnPolicyBatch:
+    """Windows of on-policy data, tokens (B, T, K) and action (B, T, A), from frame `start` (B,) of their
+    episodes on, under policy and value as they were then, until the policy let go at frame `handover` (B,);
+    call it without gradient."""
+    hidden = _hidden(agent, tokens, action)
+    action, cost = action[:, :-1], agent.cost(tokens[:, 1:], hidden[:, 1:])
     log_prob = torch.zeros_like(cost)
-    if mind.config.losses.policy_lived:
-        log_prob = acted(latent[:, :-1], hidden[:, :-1]).log_prob_of(action)
-    frame = start[:, None] + torch.arange(action.shape[1], device=latent.device)
-    counts = (_whole_past(mind, frame, start) & (frame < let_go[:, None])).float()
-    goes_on = (frame + 1 < let_go[:, None]).float()
-    value, weight = judged(latent, hidden), counts / counts.mean().clamp_min(1e-6)
-    return Lived(latent, hidden, cost, action, log_prob, value, weight, goes_on)
+    if agent.config.losses.policy_on_policy_share:
+        log_prob = behavior_policy(tokens[:, :-1], hidden[:, :-1]).log_prob_of(action)
+    frame = start[:, None] + torch.arange(action.shape[1], device=tokens.device)
+    counts = (_whole_past(agent, frame, start) & (frame < handover[:, None])).float()
+    goes_on = (frame + 1 < handover[:, None]).float()
+    value, weight = old_value(tokens, hidden), counts / counts.mean().clamp_min(1e-6)
+    return OnPolicyBatch(tokens, hidden, cost, action, log_prob, value, weight, goes_on)
 
 
-def _hidden(mind: Mind, latent: Tensor, action: Tensor) -> Tensor:
+def _hidden(agent: Agent, tokens: Tensor, action: Tensor) -> Tensor:
     """What the sequence model holds at each frame of a window, (B, T, D); nothing before the first."""
-    hidden = mind.dynamics(latent[:, :-1], action[:, :-1], dropout=False).float()
+    hidden = agent.world_model(tokens[:, :-1], action[:, :-1], dropout=False).float()
     return torch.cat((torch.zeros_like(hidden[:, :1]), hidden), 1)
 
 
-def _whole_past(mind: Mind, frame: Tensor, start: Tensor) -> Tensor:
+def _whole_past(agent: Agent, frame: Tensor, start: Tensor) -> Tensor:
     """Where a window holds as much of the past as an acting body knows: a context of it, or all there is."""
     start = start[:, None]
-    return (frame - start >= mind.config.imagination.context - 1) | (start == 0)
+    return (frame - start >= agent.config.imagination.context - 1) | (start == 0)
 
 
-class Foretold(NamedTuple):
-    """What the outlook learns from, in T frames of which everyday movement follows some."""
+class ExpectedGBatch(NamedTuple):
+    """What expected G learns from, in T frames of which motor babbling follows some."""
 
-    latent: Tensor  # (B, T, K)
+    tokens: Tensor  # (B, T, K)
     hidden: Tensor  # (B, T, D)
     target: Tensor  # (B, T): mean G of the next control steps
-    weight: Tensor  # (B, T), 1 on average; 0 where that did not come of everyday movement
+    weight: Tensor  # (B, T), 1 on average; 0 where that did not come of motor babbling
 
 
-def foretold_of(mind: Mind, latent: Tensor, action: Tensor, start: Tensor, let_go: Tensor) -> Foretold:
-    """Windows of real life, as for `lived_of`, of which the last frames only serve as what follows; call it
-    without gradient."""
-    steps = mind.config.outlook.control_steps
-    cost, hidden = mind.expected_free_energy(latent), _hidden(mind, latent, action)
+def expected_g_batch(
+    agent: Agent, tokens: Tensor, action: Tensor, start: Tensor, handover: Tensor
+) -> ExpectedGBatch:
+    """Windows of on-policy data, as for `on_policy_batch`, of which the last frames only serve as what
+    follows; call it without gradient."""
+    steps = agent.config.expected_g.control_steps
+    cost, hidden = agent.expected_free_energy(tokens), _hidden(agent, tokens, action)
     ahead = cost[:, 1:].unfold(1, steps, 1).mean(-1)
     now = ahead.shape[1]
-    frame = start[:, None] + torch.arange(now, device=latent.device)
-    counts = (_whole_past(mind, frame, start) & (frame >= let_go[:, None])).float()
-    return Foretold(latent[:, :now], hidden[:, :now], ahead, counts / counts.mean().clamp_min(1e-6))
+    frame = start[:, None] + torch.arange(now, device=tokens.device)
+    counts = (_whole_past(agent, frame, start) & (frame >= handover[:, None])).float()
+    return ExpectedGBatch(tokens[:, :now], hidden[:, :now], ahead, counts / counts.mean().clamp_min(1e-6))
 
 
-def outlook_objective(mind: Mind, foretold: Foretold) -> Objective:
-    """Gradient: outlook. Logs how much of what differs between states it foretells, too."""
-    assert mind.outlook is not None
-    target, weight = foretold.target, foretold.weight
-    logits = mind.outlook.logits(foretold.latent, foretold.hidden)
-    loss = (weight * mind.outlook.two_hot.cross_entropy(logits, target)).mean()
+def expected_g_objective(agent: Agent, batch: ExpectedGBatch) -> Objective:
+    """Gradient: expected G. Logs how much of what differs between states it foretells, too."""
+    assert agent.expected_g is not None
+    target, weight = batch.target, batch.weight
+    logits = agent.expected_g.logits(batch.tokens, batch.hidden)
+    loss = (weight * agent.expected_g.two_hot.cross_entropy(logits, target)).mean()
     with torch.no_grad():
-        error = (weight * (mind.outlook.two_hot.decode(logits) - target).square()).mean()
+        error = (weight * (agent.expected_g.two_hot.decode(logits) - target).square()).mean()
         spread = (weight * (target - (weight * target).mean()).square()).mean()
-    return Objective(loss, {"outlook": loss.detach(), "foretold": 1 - error / spread.clamp_min(1e-6)})
+    return Objective(
+        loss,
+        {"expected_g": loss.detach(), "expected_g_explained_variance": 1 - error / spread.clamp_min(1e-6)},
+    )
 
 
-def codec_objective(mind: Mind, observation: Observation, code: Code | None = None) -> tuple[Objective, Code]:
+def tokenizer_objective(
+    agent: Agent, observation: Observation, encoding: Encoding | None = None
+) -> tuple[Objective, Encoding]:
     """E8 without dynamics: reconstruction, auxiliary decoder and quiet terms; frames need no order. Gradient:
-    codec. code: of the observation, if it is known already."""
-    codec, weights = mind.codec, mind.config.losses
-    code = codec.encode(observation) if code is None else code
-    terms = _reconstruction(mind, code, observation) if codec.learned else {}
+    tokenizer. code: of the observation, if it is known already."""
+    tokenizer, weights = agent.tokenizer, agent.config.losses
+    encoding = tokenizer.encode(observation) if encoding is None else encoding
+    terms = _reconstruction(agent, encoding, observation) if tokenizer.learned else {}
     scales: dict[str, float | Tensor] = dict.fromkeys(terms, 1.0)
-    if code.activation is not None:
-        terms["quiet"], scales["quiet"] = L.quiet_loss(code.activation), weights.quiet * mind.quiet_share
+    if encoding.activation is not None:
+        terms["rate"], scales["rate"] = L.rate_loss(encoding.activation), weights.rate * agent.rate_share
     if not terms:
-        return Objective(code.straight_through.new_zeros(()), {}), code
-    return Objective(L.weighted_sum(terms, scales), {n: t.detach() for n, t in terms.items()}), code
+        return Objective(encoding.straight_through.new_zeros(()), {}), encoding
+    return Objective(L.weighted_sum(terms, scales), {n: t.detach() for n, t in terms.items()}), encoding
 
 
-def _reconstruction(mind: Mind, code: Code, observation: Observation) -> dict[str, Tensor]:
+def _reconstruction(agent: Agent, encoding: Encoding, observation: Observation) -> dict[str, Tensor]:
     """Each sense's error, and again as auxiliary_ for decoders that learn by themselves (D4)."""
-    codec, targets, way = mind.codec, mind.codec.targets(observation), mind.config.losses.decoder
-    if not isinstance(codec, CategoricalCodec) or way == "off":
-        return _errors(mind, codec.decode(code.straight_through, observation), targets)
-    if way == "latent":
-        errors = auxiliary = _errors(mind, codec.decode_for_two(code.straight_through), targets)
+    tokenizer, targets, way = (
+        agent.tokenizer,
+        agent.tokenizer.targets(observation),
+        agent.config.losses.decoder,
+    )
+    if not isinstance(tokenizer, PaperTokenizer) or way == "off":
+        return _errors(agent, tokenizer.decode(encoding.straight_through, observation), targets)
+    if way == "tokens":
+        errors = auxiliary = _errors(agent, tokenizer.decode_for_two(encoding.straight_through), targets)
     else:
-        assert code.embedding is not None
-        errors = _errors(mind, codec.decode(code.straight_through, observation), targets)
-        auxiliary = _errors(mind, codec.decode_embedding(code.embedding), targets)
+        assert encoding.embedding is not None
+        errors = _errors(agent, tokenizer.decode(encoding.straight_through, observation), targets)
+        auxiliary = _errors(agent, tokenizer.decode_embedding(encoding.embedding), targets)
     return errors | {f"auxiliary_{name}": error for name, error in auxiliary.items()}
 
 
-def _errors(mind: Mind, prediction: Prediction, targets: Prediction) -> dict[str, Tensor]:
-    senses = mind.codec.senses
+def _errors(agent: Agent, prediction: Prediction, targets: Prediction) -> dict[str, Tensor]:
+    senses = agent.tokenizer.senses
     return {
         name: L.reconstruction_loss(prediction[name], targets[name], len(senses[name].shape))
-        for name in mind.codec.learned
+        for name in agent.tokenizer.learned
     }
 
 
 def dynamics_objective(
-    mind: Mind,
-    latent: Tensor,
+    agent: Agent,
+    tokens: Tensor,
     action: Tensor,
     posterior: Tensor | None = None,
     straight_through: Tensor | None = None,
 ) -> Objective:
-    """E9 over sequences: latent (B, T, K), action (B, T, A), both of the same steps; frame t+1 is predicted
+    """E9 over sequences: tokens (B, T, K), action (B, T, A), both of the same steps; frame t+1 is predicted
     from 0..t.
 
     posterior (B, T, K, widest) and straight_through (B, T, total): from a categorical encoder that learns
-    along. Without them the latents are point masses (senses, symbolic, or a frozen codec). Gradient:
-    dynamics (and encoder through the representation loss and the straight-through latents, where given)."""
-    inputs = latent if straight_through is None else straight_through
-    hidden = mind.dynamics(inputs[:, :-1], action[:, :-1])
-    prior = mind.dynamics.logits(hidden, inputs[:, :-1], latent[:, 1:])
+    along. Without them the tokens are point masses (senses, symbolic, or a frozen tokenizer). Gradient:
+    dynamics (and encoder through the representation loss and the straight-through one-hots, where given)."""
+    inputs = tokens if straight_through is None else straight_through
+    hidden = agent.world_model(inputs[:, :-1], action[:, :-1])
+    prior = agent.world_model.logits(hidden, inputs[:, :-1], tokens[:, 1:])
     if posterior is None:
-        terms = {"dynamics": L.point_dynamics_loss(latent[:, 1:], prior, L.FREE_NATS)}
+        terms = {"dynamics": L.point_dynamics_loss(tokens[:, 1:], prior, L.FREE_NATS)}
         scales = {"dynamics": L.BETA_DYN}
     else:
         terms = {
@@ -172,52 +189,52 @@ def dynamics_objective(
     return Objective(L.weighted_sum(terms, scales), {n: t.detach() for n, t in terms.items()})
 
 
-def world_objective(
-    mind: Mind, observation: Observation, action: Tensor, code: Code | None = None
-) -> tuple[Objective, Code]:
-    """E8 whole, on sequences (B, T, ...). Gradient: codec and dynamics. The code is given back for the other
-    parts; or given, if it is known already."""
-    codec, code = codec_objective(mind, observation, code)
-    learns_along = code.logits is not None
+def world_model_objective(
+    agent: Agent, observation: Observation, action: Tensor, encoding: Encoding | None = None
+) -> tuple[Objective, Encoding]:
+    """E8 whole, on sequences (B, T, ...). Gradient: tokenizer and dynamics. The code is given back for the
+    other parts; or given, if it is known already."""
+    tokenizer, encoding = tokenizer_objective(agent, observation, encoding)
+    learns_along = encoding.logits is not None
     dynamics = dynamics_objective(
-        mind, code.latent, action, code.logits, code.straight_through if learns_along else None
+        agent, encoding.tokens, action, encoding.logits, encoding.straight_through if learns_along else None
     )
-    return Objective(codec.loss + dynamics.loss, codec.metrics | dynamics.metrics), code
+    return Objective(tokenizer.loss + dynamics.loss, tokenizer.metrics | dynamics.metrics), encoding
 
 
-def self_prior_objective(mind: Mind, latent: Tensor) -> Objective:
-    """E10 on everyday latents (..., K). Gradient: self_prior."""
-    online = mind.self_prior.logits(latent)
+def self_prior_objective(agent: Agent, tokens: Tensor) -> Objective:
+    """E10 on babbling tokens (..., K). Gradient: self_prior."""
+    online = agent.self_prior.logits(tokens)
     with torch.no_grad():
-        slow = mind.ema.self_prior.logits(latent)
-    loss = L.self_prior_loss(online, slow, latent, L.SELF_PRIOR_EMA)
-    surprise = -L.pick(online.detach(), latent).sum(-1)
-    return Objective(loss, {"self_prior": loss.detach(), "G_everyday": surprise.mean()})
+        ema = agent.ema.self_prior.logits(tokens)
+    loss = L.self_prior_loss(online, ema, tokens, L.SELF_PRIOR_EMA)
+    surprise = -L.gather_log_prob(online.detach(), tokens).sum(-1)
+    return Objective(loss, {"self_prior": loss.detach(), "G_babbling": surprise.mean()})
 
 
-def behaviour_objective(
-    mind: Mind, dreamed: Dream, cost: Tensor | None = None, lived: Lived | None = None
+def actor_critic_objective(
+    agent: Agent, dreamed: Dream, cost: Tensor | None = None, on_policy: OnPolicyBatch | None = None
 ) -> tuple[Objective, Objective]:
     """E11 on a dream: (policy objective, value objective). G of s_{t+1} is the cost of a_t (D2): (B, H), if
     it is known already. lived: what both also learn from, in the shares that the losses' configuration gives.
     Updates S."""
-    c, w = mind.config.imagination, mind.config.losses
+    c, w = agent.config.imagination, agent.config.losses
     with torch.no_grad():
         if cost is None:
-            cost = mind.cost(dreamed.latent[:, 1:], dreamed.hidden[:, 1:])
-        centre = cost.mean() if c.centre_cost else 0.0  # D11
-    read = mind.dynamics.reading(dreamed.latent)
+            cost = agent.cost(dreamed.tokens[:, 1:], dreamed.hidden[:, 1:])
+        mean_cost = cost.mean() if c.subtract_mean_cost else 0.0  # D11
+    features = agent.world_model.features(dreamed.tokens)
     late = L.discounts(cost.shape[1], c.discount, cost)
-    trust = torch.full_like(late, LAMBDA)
-    critic, value, returns = _critic(mind, read, dreamed.hidden, cost - centre, trust, late)
+    lambda_ = torch.full_like(late, LAMBDA)
+    critic, value, returns = _critic(agent, features, dreamed.hidden, cost - mean_cost, lambda_, late)
     value_metrics = {"value_loss": critic.detach(), "value": value.mean()}
     with torch.no_grad():
-        excess = returns - value[:, :-1]
-        spread = mind.return_range.update(returns if c.range_of == "returns" else excess)
-        excess = excess / spread.clamp_min(1.0)
-    acted = mind.policy(read[:, :-1], dreamed.hidden[:, :-1])
-    log_prob, entropy = acted.log_prob(dreamed.action), acted.entropy()
-    policy = L.policy_loss(log_prob, entropy, excess, c.entropy)
+        advantage = returns - value[:, :-1]
+        spread = agent.return_range.update(returns if c.range_of == "returns" else advantage)
+        advantage = advantage / spread.clamp_min(1.0)
+    distribution = agent.policy(features[:, :-1], dreamed.hidden[:, :-1])
+    log_prob, entropy = distribution.log_prob(dreamed.action), distribution.entropy()
+    policy = L.policy_loss(log_prob, entropy, advantage, c.entropy)
     policy_metrics = {
         "policy": policy.detach(),
         "entropy": entropy.detach().mean(),
@@ -225,44 +242,56 @@ def behaviour_objective(
         "cost_dreamed_fall": (cost[:, 0] - cost[:, -1]).mean(),
         "return_range": spread,
     }
-    if lived is not None:
-        policy_real, real = _lived_objectives(mind, lived, centre)
-        has_lived = (lived.weight > 0).any().float()
-        if w.policy_lived:
-            # A lap of dreams alone would cost it most of the noise by which it is to find out what life is.
-            policy = has_lived * torch.lerp(policy, policy_real.loss, w.policy_lived)
-        critic = torch.lerp(critic, real.loss, w.value_lived * has_lived)
+    if on_policy is not None:
+        policy_real, real = _on_policy_objectives(agent, on_policy, mean_cost)
+        has_on_policy = (on_policy.weight > 0).any().float()
+        if w.policy_on_policy_share:
+            # An iteration of dreams alone would cost it most of the noise by which it is to find out what
+            # life is.
+            policy = has_on_policy * torch.lerp(policy, policy_real.loss, w.policy_on_policy_share)
+        critic = torch.lerp(critic, real.loss, w.value_on_policy_share * has_on_policy)
         policy_metrics |= policy_real.metrics
         value_metrics |= real.metrics
     return Objective(policy, policy_metrics), Objective(critic, value_metrics)
 
 
-def _lived_objectives(mind: Mind, lived: Lived, centre: Tensor | float) -> tuple[Objective, Objective]:
+def _on_policy_objectives(
+    agent: Agent, on_policy: OnPolicyBatch, mean_cost: Tensor | float
+) -> tuple[Objective, Objective]:
     """E11 on what really happened: (policy objective, value objective)."""
-    c, w, read = mind.config.imagination, mind.config.losses, mind.dynamics.reading(lived.latent)
-    trust = LAMBDA * lived.goes_on  # what everyday movement leads to is not the policy's doing
-    critic, _, _ = _critic(mind, read, lived.hidden, lived.cost - centre, trust, lived.weight)
+    c, w, features = (
+        agent.config.imagination,
+        agent.config.losses,
+        agent.world_model.features(on_policy.tokens),
+    )
+    lambda_ = LAMBDA * on_policy.goes_on  # what motor babbling leads to is not the policy's doing
+    critic, _, _ = _critic(
+        agent, features, on_policy.hidden, on_policy.cost - mean_cost, lambda_, on_policy.weight
+    )
     with torch.no_grad():
         # By the value as it was: what it has learned since of these very episodes is no longer a surprise.
-        returns = lambda_return(lived.cost - centre, lived.value, c.discount, trust)
-        excess = returns - lived.value[:, :-1]
-        excess = excess - (lived.weight * excess).mean()
-        spread = _spread(excess, lived.weight)
-        explains = 1 - (spread / _spread(returns, lived.weight).clamp_min(1e-6)).square()
-        excess = excess / spread.clamp_min(1.0)
-    value_metrics = {"value_loss_lived": critic.detach(), "value_explains": explains}
+        returns = lambda_return(on_policy.cost - mean_cost, on_policy.value, c.discount, lambda_)
+        advantage = returns - on_policy.value[:, :-1]
+        advantage = advantage - (on_policy.weight * advantage).mean()
+        spread = _spread(advantage, on_policy.weight)
+        explains = 1 - (spread / _spread(returns, on_policy.weight).clamp_min(1e-6)).square()
+        advantage = advantage / spread.clamp_min(1.0)
+    value_metrics = {"value_loss_on_policy": critic.detach(), "value_explained_variance": explains}
     value_objective = Objective(critic, value_metrics)
-    if not w.policy_lived:
+    if not w.policy_on_policy_share:
         return Objective(critic.new_zeros(()), {}), value_objective
-    acted = mind.policy(read[:, :-1], lived.hidden[:, :-1])
-    log_prob = acted.log_prob_of(lived.action)
-    loss = L.lived_policy_loss(log_prob, lived.log_prob, excess, L.POLICY_CLIP) - c.entropy * acted.entropy()
-    policy = (lived.weight * loss).mean()
-    learned = (1 - (log_prob.detach() - lived.log_prob).exp()) * excess.sign()
+    distribution = agent.policy(features[:, :-1], on_policy.hidden[:, :-1])
+    log_prob = distribution.log_prob_of(on_policy.action)
+    loss = (
+        L.ppo_loss(log_prob, on_policy.log_prob, advantage, L.POLICY_CLIP)
+        - c.entropy * distribution.entropy()
+    )
+    policy = (on_policy.weight * loss).mean()
+    learned = (1 - (log_prob.detach() - on_policy.log_prob).exp()) * advantage.sign()
     metrics = {
-        "policy_lived": policy.detach(),
-        "cost_lived": (lived.weight * lived.cost).mean(),
-        "clipped": (lived.weight * (learned > L.POLICY_CLIP)).mean(),
+        "policy_on_policy": policy.detach(),
+        "cost_on_policy": (on_policy.weight * on_policy.cost).mean(),
+        "clipped": (on_policy.weight * (learned > L.POLICY_CLIP)).mean(),
     }
     return Objective(policy, metrics), value_objective
 
@@ -273,16 +302,16 @@ def _spread(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def _critic(
-    mind: Mind, read: Tensor, hidden: Tensor, cost: Tensor, trust: Tensor, weight: Tensor
+    agent: Agent, features: Tensor, hidden: Tensor, cost: Tensor, lambda_: Tensor, weight: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The value's loss on paths of H steps, its own estimate (B, H+1) and the λ-returns (B, H) that it
     learns; trust: λ of each step."""
-    c = mind.config.imagination
-    logits = mind.value.logits(read, hidden)  # (B, H+1, bins)
+    c = agent.config.imagination
+    logits = agent.value.logits(features, hidden)  # (B, H+1, bins)
     with torch.no_grad():
-        value = mind.value.two_hot.decode(logits)
-        slow = mind.ema.value(read[:, :-1], hidden[:, :-1])
-        returns = lambda_return(cost, value, c.discount, trust)
-    pull = mind.config.losses.value_ema
-    loss = L.value_loss(logits[:, :-1], returns, slow, mind.value.two_hot, weight, pull)
+        value = agent.value.two_hot.decode(logits)
+        ema = agent.ema.value(features[:, :-1], hidden[:, :-1])
+        returns = lambda_return(cost, value, c.discount, lambda_)
+    pull = agent.config.losses.value_ema
+    loss = L.value_loss(logits[:, :-1], returns, ema, agent.value.two_hot, weight, pull)
     return loss, value, returns

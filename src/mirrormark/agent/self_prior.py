@@ -1,4 +1,5 @@
-"""E3: the self-prior p̃(s) = ∏_k p̃(s^(k) | s^(<k)), a small GPT over the tokens of one latent, BOS first."""
+"""E3: the self-prior p̃(s) = ∏_k p̃(s^(k) | s^(<k)), a small GPT over the tokens of one frame's tokens, BOS
+first."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from mirrormark.agent.numerics import full_precision, spare, working_dtype
 from mirrormark.agent.senses import restore
-from mirrormark.agent.tokens import FLOOR, LatentSpec, draw, pick
+from mirrormark.agent.tokens import FLOOR, TokenSpec, gather_log_prob, sample_tokens
 from mirrormark.agent.transformer import TRITON, Activation, Block, Kernel, Norm
 
 if TRITON or TYPE_CHECKING:
@@ -44,9 +45,9 @@ class SelfPriorConfig:
 
 
 class SelfPrior(nn.Module):
-    """A density over latents that can be evaluated, sampled and asked to fill in missing tokens."""
+    """A density over tokens that can be evaluated, sampled and asked to fill in missing tokens."""
 
-    def __init__(self, spec: LatentSpec, config: SelfPriorConfig):
+    def __init__(self, spec: TokenSpec, config: SelfPriorConfig):
         super().__init__()
         self.spec, self.config = spec, config
         c, rows = config, 1 if config.vocabulary == "shared" else spec.K
@@ -64,50 +65,50 @@ class SelfPrior(nn.Module):
         self.register_buffer("absent", torch.arange(spec.widest) >= classes, persistent=False)
         self.absent: Tensor
 
-    def logits(self, latent: Tensor) -> Tensor:
+    def logits(self, tokens: Tensor) -> Tensor:
         """Every token's distribution given the tokens before it: (..., K) -> table (..., K, widest), fp32."""
-        self.spec.check(latent)
-        lead, latent = latent.shape[:-1], latent.reshape(-1, self.spec.K)
-        return restore(self._predict(latent[:, :-1]), lead)
+        self.spec.check(tokens)
+        lead, tokens = tokens.shape[:-1], tokens.reshape(-1, self.spec.K)
+        return restore(self._predict(tokens[:, :-1]), lead)
 
-    def per_token_log_prob(self, latent: Tensor) -> Tensor:
+    def per_token_log_prob(self, tokens: Tensor) -> Tensor:
         """log p̃(s^(k) | s^(<k)): (..., K) -> (..., K)."""
-        return pick(self.logits(latent), latent)
+        return gather_log_prob(self.logits(tokens), tokens)
 
-    def log_prob(self, latent: Tensor) -> Tensor:
+    def log_prob(self, tokens: Tensor) -> Tensor:
         """log p̃(s): (..., K) -> (...)."""
-        return self.per_token_log_prob(latent).sum(-1)
+        return self.per_token_log_prob(tokens).sum(-1)
 
     @torch.no_grad()
     def sample(self, n: int, temperature: float = 1.0) -> Tensor:
-        """n latents drawn token by token -> (n, K)."""
+        """n tokens drawn token by token -> (n, K)."""
         blank = torch.zeros(n, self.spec.K, dtype=torch.int64, device=self.bos.device)
         return self.complete(blank, torch.zeros_like(blank[0], dtype=torch.bool), temperature=temperature)
 
     @torch.no_grad()
     def complete(
         self,
-        latent: Tensor,
+        tokens: Tensor,
         known: Tensor,
         method: Method = "ancestral",
         sweeps: int = 5,
         temperature: float = 1.0,
     ) -> Tensor:
-        """Keep the `known` tokens (bool (K,) or (..., K)) of `latent` (..., K) and draw the others.
+        """Keep the `known` tokens (bool (K,) or (..., K)) of `tokens` (..., K) and draw the others.
 
         ancestral: left to right, sees only what comes before. gibbs: then `sweeps` times every unknown token
         given all others. teacher_forced: every token given the original ones before it (D18, the public
         code's Fig. 5b).
         """
-        self.spec.check(latent)
-        lead, flat = latent.shape[:-1], latent.reshape(-1, self.spec.K)
-        known = known.expand(latent.shape).reshape(flat.shape)
+        self.spec.check(tokens)
+        lead, flat = tokens.shape[:-1], tokens.reshape(-1, self.spec.K)
+        known = known.expand(tokens.shape).reshape(flat.shape)
         if method == "teacher_forced":
-            drawn = draw(self._predict(flat[:, :-1]), temperature)
+            drawn = sample_tokens(self._predict(flat[:, :-1]), temperature)
             return restore(torch.where(known, flat, drawn), lead)
         filled = flat.clone()
         for k in range(self.spec.K):
-            drawn = draw(self._predict(filled[:, :k])[:, -1], temperature)
+            drawn = sample_tokens(self._predict(filled[:, :k])[:, -1], temperature)
             filled[:, k] = torch.where(known[:, k], filled[:, k], drawn)
         if method == "gibbs":
             for _ in range(sweeps):
@@ -116,14 +117,14 @@ class SelfPrior(nn.Module):
             raise ValueError(f"unknown method {method!r}: use ancestral, gibbs or teacher_forced")
         return restore(filled, lead)
 
-    def _gibbs_sweep(self, latent: Tensor, known: Tensor, temperature: float) -> None:
+    def _gibbs_sweep(self, tokens: Tensor, known: Tensor, temperature: float) -> None:
         """Redraw each unknown token from p̃(s^(k) | all others), by scoring every class it could have; in
         place."""
         for k, classes in enumerate(self.spec.classes):
-            candidates = latent.unsqueeze(1).repeat(1, classes, 1)  # (n, C, K)
-            candidates[:, :, k] = torch.arange(classes, device=latent.device)
-            drawn = draw(self.log_prob(candidates), temperature)
-            latent[:, k] = torch.where(known[:, k], latent[:, k], drawn)
+            candidates = tokens.unsqueeze(1).repeat(1, classes, 1)  # (n, C, K)
+            candidates[:, :, k] = torch.arange(classes, device=tokens.device)
+            drawn = sample_tokens(self.log_prob(candidates), temperature)
+            tokens[:, k] = torch.where(known[:, k], tokens[:, k], drawn)
 
     def _predict(self, before: Tensor) -> Tensor:
         """Tables for tokens 0..k given tokens 0..k-1: before (n, k) -> (n, k+1, widest)."""
@@ -154,10 +155,10 @@ class SelfPrior(nn.Module):
 
     def _states_at_once(self, before: Tensor) -> Tensor:
         c, dtype = self.config, working_dtype(before)
-        table = torch.cat((self.words.flatten(0, 1), self.bos[None])).to(dtype)
+        log_probs = torch.cat((self.words.flatten(0, 1), self.bos[None])).to(dtype)
         norms, weights = fused.pack(self.blocks, self.norm_in, self.norm_out, dtype)
         sizes = self.words.shape[0], c.heads, c.layers, c.ffn, c.norm == "pre", c.activation == "gelu"
-        return fused.small_transformer(before, table, self.position, norms, weights, *sizes)
+        return fused.small_transformer(before, log_probs, self.position, norms, weights, *sizes)
 
     def _embed(self, before: Tensor) -> Tensor:
         """(n, k) -> (n, k, width). While learning a one-hot product, not a lookup: its backward pass is one

@@ -1,4 +1,4 @@
-"""What the mind is told about its senses: a name, a kind and a size. A new sense is one more entry."""
+"""What the agent is told about its senses: a name, a kind and a size. A new sense is one more entry."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def lead_shape(observation: Observation, senses: Senses) -> torch.Size:
     if missing := [name for name in senses if name not in observation]:
         raise ValueError(f"the observation lacks the senses {missing}; it has {sorted(observation)}")
     if extra := sorted(set(observation) - set(senses)):
-        raise ValueError(f"the observation has senses {extra} unknown to this mind; give {list(senses)} only")
+        raise ValueError(
+            f"the observation has senses {extra} unknown to this agent; give {list(senses)} only"
+        )
     lead: torch.Size | None = None
     for name, sense in senses.items():
         value, own = observation[name], len(sense.shape)

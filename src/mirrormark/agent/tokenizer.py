@@ -1,5 +1,5 @@
-"""E1: the codec turns an observation into a latent and back. Variants: CodecConfig.kind; built by
-mind.build_codec."""
+"""E1: the tokenizer turns an observation into a frame's tokens and back. Variants: TokenizerConfig.kind;
+built by agent.build_tokenizer."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from mirrormark.agent.senses import Observation, Senses, centred_image, lead_shape, of_kind, restore
-from mirrormark.agent.tokens import LatentSpec
+from mirrormark.agent.tokens import TokenSpec
 
 Prediction = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
-class CodecConfig:
-    """Which codec, and its sizes. Defaults: preset paper. A field is read only by the kinds it names."""
+class TokenizerConfig:
+    """Which tokenizer, and its sizes. Defaults: preset paper. A field is read only by the kinds it names."""
 
-    kind: Literal["categorical", "senses", "symbolic"] = "categorical"
+    kind: Literal["categorical", "grid", "symbolic"] = "categorical"
     """categorical: the paper's. senses: tokens for each sense. symbolic: no pixels."""
     variables: int = 32
     """categorical: tokens (paper)."""
@@ -39,9 +39,9 @@ class CodecConfig:
     """senses: levels of a vision token's scalars, classes = their product (ours; learning.md)."""
     tokens_per_cell: int = 2
     """senses: vision tokens in each of 4 × 4 cells (ours; learning.md)."""
-    hush: float = 0.0
-    """senses: once the codec has learned, a vision token whose scalars are together shorter than this says
-    nothing (ours; swift: .45): what is hardly worth saying flickers."""
+    dead_zone: float = 0.0
+    """senses: once the tokenizer has learned, a vision token whose scalars are together shorter than this
+    says nothing (ours; swift: .45): what is hardly worth saying flickers."""
     scene_tokens: int = 0
     """senses: vision tokens for the view as a whole, which the coarse map is painted from, as from the angles
     (ours): a room without its mirror need not be spelled out cell by cell."""
@@ -49,51 +49,53 @@ class CodecConfig:
     """senses, symbolic: classes of a joint's token, evenly over [-1, 1] (ours)."""
     encoder_sees: Literal["image", "surprise"] = "image"
     """senses: the image, or also its difference from what the decoder paints from the angles alone (ours)."""
-    silence: float = 0.0
+    vision_token_dropout: float = 0.0
     """senses: share of frames that the decoder must paint from the angles alone while learning (ours)."""
     posture_width: int = 1024
     """senses: width of the network from angles to the decoder's coarse map (ours)."""
 
     def __post_init__(self) -> None:
         if self.bins < 2 or self.classes < 2:
-            raise ValueError("codec.bins and codec.classes must be at least 2.")
-        if self.hush < 0:
-            raise ValueError(f"codec.hush is {self.hush}: it is a length, 0 or more.")
-        if not 0 <= self.silence <= 1:
-            raise ValueError(f"codec.silence is a share: give a number from 0 to 1, not {self.silence}.")
+            raise ValueError("tokenizer.bins and tokenizer.classes must be at least 2.")
+        if self.dead_zone < 0:
+            raise ValueError(f"tokenizer.dead_zone is {self.dead_zone}: it is a length, 0 or more.")
+        if not 0 <= self.vision_token_dropout <= 1:
+            raise ValueError(
+                f"tokenizer.vision_token_dropout is a share: give a number from 0 to 1, not {self.vision_token_dropout}."
+            )
 
 
-class Code(NamedTuple):
+class Encoding(NamedTuple):
     """What the encoder made of an observation."""
 
-    latent: Tensor  # (..., K) class indices
+    tokens: Tensor  # (..., K) class indices
     straight_through: Tensor  # (..., total) one-hot, with the encoder's gradient
     logits: Tensor | None = None  # (..., K, widest) normalised posterior; None: a point mass
     embedding: Tensor | None = None  # (..., E) the mixer's output (categorical)
     activation: Tensor | None = None  # (..., scalars) before rounding, in [-1, 1] (senses)
 
 
-class BodyLook(Protocol):
+class PostureRenderer(Protocol):
     """Paints postures."""
 
     grid: int
     channels: int
 
-    def __call__(self, latent: Tensor) -> Tensor:
-        """Latents (..., K) -> what their joint angles and scene make each cell look like (..., grid²,
+    def __call__(self, tokens: Tensor) -> Tensor:
+        """Tokens (..., K) -> what their joint angles and scene make each cell look like (..., grid²,
         channels); no gradient."""
         ...
 
 
-class Codec(nn.Module, ABC):
-    """Base of all codecs: `spec` (what a latent is), `senses`, encode, decode, reconstruct."""
+class Tokenizer(nn.Module, ABC):
+    """Base of all tokenizers: `spec` (what a frame's tokens is), `senses`, encode, decode, reconstruct."""
 
-    spec: LatentSpec
+    spec: TokenSpec
 
-    def __init__(self, senses: Senses, config: CodecConfig):
+    def __init__(self, senses: Senses, config: TokenizerConfig):
         super().__init__()
         if not senses:
-            raise ValueError("a codec needs at least one sense")
+            raise ValueError("a tokenizer needs at least one sense")
         self.senses, self.config = dict(senses), config
         self.images, self.vectors = of_kind(senses, "image"), of_kind(senses, "vector")
         self.symbols = of_kind(senses, "symbol")
@@ -104,28 +106,28 @@ class Codec(nn.Module, ABC):
         return self.images + self.vectors
 
     @property
-    def tokens(self) -> dict[str, slice]:
+    def slices(self) -> dict[str, slice]:
         """Which tokens belong to which sense, where tokens are not mixed."""
         return {}
 
     @property
-    def look(self) -> BodyLook | None:
-        """How the body looks in a posture, where the codec has learned to paint it on a grid."""
+    def posture_renderer(self) -> PostureRenderer | None:
+        """How the body looks in a posture, where the tokenizer has learned to paint it on a grid."""
         return None
 
-    def encode(self, observation: Observation, sample: bool = True) -> Code:
+    def encode(self, observation: Observation, sample: bool = True) -> Encoding:
         """Any leading axes. sample: draw from the posterior, else take its likeliest (point masses: no
         difference)."""
         lead = lead_shape(observation, self.senses)
         flat = {name: observation[name].reshape(-1, *sense.shape) for name, sense in self.senses.items()}
-        code = self._encode(flat, sample)
-        return Code(*(part if part is None else restore(part, lead) for part in code))  # pyright: ignore[reportArgumentType]
+        encoding = self._encode(flat, sample)
+        return Encoding(*(part if part is None else restore(part, lead) for part in encoding))  # pyright: ignore[reportArgumentType]
 
-    def decode(self, code: Tensor, observation: Observation | None = None) -> Prediction:
-        """Latent (..., K) or straight-through one-hot (..., total) -> predicted senses, scaled as `targets`.
+    def decode(self, encoding: Tensor, observation: Observation | None = None) -> Prediction:
+        """Tokens (..., K) or straight-through one-hot (..., total) -> predicted senses, scaled as `targets`.
 
         With an observation, a decoder that sees angles sees the exact ones (while learning)."""
-        one_hot = self.spec.as_one_hot(code)
+        one_hot = self.spec.as_one_hot(encoding)
         lead = one_hot.shape[:-1]
         seen = None
         if observation is not None:
@@ -135,9 +137,9 @@ class Codec(nn.Module, ABC):
         return {name: restore(value, lead) for name, value in prediction.items()}
 
     def decode_embedding(self, embedding: Tensor) -> Prediction:
-        """D4: decoders fed with the mixer's embedding; only the categorical codec has one."""
+        """D4: decoders fed with the mixer's embedding; only the categorical tokenizer has one."""
         raise ValueError(
-            f"losses.decoder='embedding' needs codec.kind='categorical', not {self.config.kind!r}"
+            f"losses.decoder='embedding' needs tokenizer.kind='categorical', not {self.config.kind!r}"
         )
 
     def targets(self, observation: Observation) -> Prediction:
@@ -148,7 +150,7 @@ class Codec(nn.Module, ABC):
         }
 
     @abstractmethod
-    def _encode(self, observation: Prediction, sample: bool) -> Code:
+    def _encode(self, observation: Prediction, sample: bool) -> Encoding:
         """Observations (N, ...) -> their code."""
 
     @abstractmethod

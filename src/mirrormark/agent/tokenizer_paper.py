@@ -1,4 +1,4 @@
-"""The paper's codec (E1, Table II): an encoder for each sense, a mixer, 32 straight-through categorical
+"""The paper's tokenizer (E1, Table II): an encoder for each sense, a mixer, 32 straight-through categorical
 variables of 32 classes, an inverse mixer and a decoder for each sense. The convolutions are exact rewrites of
 the classic ones that GPUs like better: 4×4 stride 2 = space-to-depth + 2×2; transposed 6×6 stride 2 = 3×3 +
 depth-to-space; transposed 5×5 from 1×1 = a linear layer (speed.md)."""
@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from mirrormark.agent.numerics import full_precision
 from mirrormark.agent.senses import Senses, SenseSpec, centred_image, restore
-from mirrormark.agent.tokenizer import Code, Codec, CodecConfig, Prediction
-from mirrormark.agent.tokens import LatentSpec, draw
+from mirrormark.agent.tokenizer import Encoding, Prediction, Tokenizer, TokenizerConfig
+from mirrormark.agent.tokens import TokenSpec, sample_tokens
 
 UNIMIX = 0.01
 """Share of an even distribution mixed into the posterior (paper, Table III)."""
@@ -60,7 +60,7 @@ class ImageEncoder(nn.Module):
         super().__init__()
         if 32 * channels != embedding:
             raise ValueError(
-                f"codec.embedding must be 32 × codec.channels = {32 * channels}, got {embedding}"
+                f"tokenizer.embedding must be 32 × tokenizer.channels = {32 * channels}, got {embedding}"
             )
         sizes = [channels, 2 * channels, 4 * channels, 8 * channels]
         self.first = nn.Conv2d(12, sizes[0], 2)
@@ -123,11 +123,11 @@ class ImageDecoder(nn.Module):
         return _convolve(x, weight, bias, padding=1)
 
 
-def _encoder(sense: SenseSpec, c: CodecConfig) -> nn.Module:
+def _encoder(sense: SenseSpec, c: TokenizerConfig) -> nn.Module:
     if sense.kind == "image":
         if sense.size != 64:
             raise ValueError(
-                f"the categorical codec sees images of 64×64, got {sense.size}: use codec.kind='senses'"
+                f"the categorical tokenizer sees images of 64×64, got {sense.size}: use tokenizer.kind='grid'"
             )
         return ImageEncoder(c.channels, c.embedding)
     return nn.Sequential(
@@ -135,7 +135,7 @@ def _encoder(sense: SenseSpec, c: CodecConfig) -> nn.Module:
     )
 
 
-def _decoder(sense: SenseSpec, c: CodecConfig) -> nn.Module:
+def _decoder(sense: SenseSpec, c: TokenizerConfig) -> nn.Module:
     if sense.kind == "image":
         return ImageDecoder(c.channels, c.embedding)
     hidden = c.vector_hidden
@@ -148,17 +148,17 @@ def _decoder(sense: SenseSpec, c: CodecConfig) -> nn.Module:
     )
 
 
-class CategoricalCodec(Codec):
+class PaperTokenizer(Tokenizer):
     """Any set of image and vector senses by name: a new sense brings its own encoder, inverse mixer and
     decoder."""
 
-    def __init__(self, senses: Senses, config: CodecConfig):
+    def __init__(self, senses: Senses, config: TokenizerConfig):
         super().__init__(senses, config)
         if self.symbols:
             raise ValueError(
-                f"the categorical codec cannot read symbols {self.symbols}: use codec.kind='symbolic'"
+                f"the categorical tokenizer cannot read symbols {self.symbols}: use tokenizer.kind='symbolic'"
             )
-        self.spec = LatentSpec((config.classes,) * config.variables)
+        self.spec = TokenSpec((config.classes,) * config.variables)
         size = config.embedding
         self.encoders = nn.ModuleDict({name: _encoder(sense, config) for name, sense in senses.items()})
         self.mixer = nn.Linear(size * len(senses), size)
@@ -166,14 +166,14 @@ class CategoricalCodec(Codec):
         self.inverse_mixers = nn.ModuleDict({name: nn.Linear(self.spec.total, size) for name in senses})
         self.decoders = nn.ModuleDict({name: _decoder(sense, config) for name, sense in senses.items()})
 
-    def _encode(self, observation: Prediction, sample: bool) -> Code:
+    def _encode(self, observation: Prediction, sample: bool) -> Encoding:
         embedding = self.mixer(torch.cat([self.encoders[n](observation[n]) for n in self.senses], -1))
         with full_precision(embedding):
-            table = self.spec.log_probs(self.posterior(embedding.float()), UNIMIX)
-        latent = draw(table.detach(), 1.0 if sample else 0.0)
-        probs = self.spec.flat(table.exp())
-        straight_through = self.spec.one_hot(latent) + (probs - probs.detach())
-        return Code(latent, straight_through, table, embedding)
+            log_probs = self.spec.log_probs(self.posterior(embedding.float()), UNIMIX)
+        tokens = sample_tokens(log_probs.detach(), 1.0 if sample else 0.0)
+        probs = self.spec.flat(log_probs.exp())
+        straight_through = self.spec.one_hot(tokens) + (probs - probs.detach())
+        return Encoding(tokens, straight_through, log_probs, embedding)
 
     def _decode(self, one_hot: Tensor, seen: Prediction | None) -> Prediction:
         return {name: self.decoders[name](self.inverse_mixers[name](one_hot)) for name in self.senses}
@@ -181,7 +181,7 @@ class CategoricalCodec(Codec):
     def decode_for_two(self, one_hot: Tensor) -> Prediction:
         """One pass for the reconstruction and for the paper's auxiliary path, whose gradient reaches the
         decoders only, not inverse mixer, posterior or encoder. Both predict the same; to be descended twice,
-        so that half the gradient goes on from the decoders into the latent."""
+        so that half the gradient goes on from the decoders into the tokens."""
         lead, flat = one_hot.shape[:-1], one_hot.reshape(-1, self.spec.total)
         mixed = {name: self.inverse_mixers[name](flat) for name in self.senses}
         halved = {name: x.detach() + 0.5 * (x - x.detach()) for name, x in mixed.items()}

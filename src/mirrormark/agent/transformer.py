@@ -28,7 +28,7 @@ class Cache(NamedTuple):
 
     keys: tuple[Tensor, ...]  # of each layer (B, heads, L, D/heads)
     values: tuple[Tensor, ...]
-    trace: Tensor  # (B, R): what the tokens of the cells have said lately, see dynamics.recalls
+    trace: Tensor  # (B, R): what the tokens of the cells have said lately, see world_model.memory_trace
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, dropout: float, kernel: Kernel) -> Tensor:
@@ -86,16 +86,16 @@ class Block(nn.Module):
         self,
         x: Tensor,
         dropout: bool = False,
-        memory: tuple[Tensor, Tensor] | None = None,
+        kv: tuple[Tensor, Tensor] | None = None,
         position: Tensor | None = None,
     ) -> Tensor:
         """x (B, T, D). With memory (keys, values) the steps are written there: from the start, or one step at
         `position` (1,), which sees all before."""
         rate = self.dropout if dropout else 0.0
         if self.norm == "pre":
-            x = x + self._drop(self._attention(self.norm_attention(x), rate, memory, position), rate)
+            x = x + self._drop(self._attention(self.norm_attention(x), rate, kv, position), rate)
             return x + self._drop(self._ffn(self.norm_ffn(x)), rate)
-        x = self.norm_attention(x + self._drop(self._attention(x, rate, memory, position), rate))
+        x = self.norm_attention(x + self._drop(self._attention(x, rate, kv, position), rate))
         return self.norm_ffn(x + self._drop(self._ffn(x), rate))
 
     @staticmethod
@@ -107,21 +107,21 @@ class Block(nn.Module):
         return self.down(F.relu(x) if self.activation == "relu" else F.gelu(x))
 
     def _attention(
-        self, x: Tensor, rate: float, memory: tuple[Tensor, Tensor] | None, position: Tensor | None
+        self, x: Tensor, rate: float, kv: tuple[Tensor, Tensor] | None, position: Tensor | None
     ) -> Tensor:
         projected = self.project(x)
-        longest = x.shape[1] if position is None or memory is None else memory[0].shape[2]
+        longest = x.shape[1] if position is None or kv is None else kv[0].shape[2]
         quick = TRITON and not rate and kernels.fit(projected, self.heads, longest)
-        if quick and memory is not None and position is not None:
-            return self.out(kernels.step_attention(projected, *memory, position, self.heads))
+        if quick and kv is not None and position is not None:
+            return self.out(kernels.step_attention(projected, *kv, position, self.heads))
         q, k, v = projected.unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)  # (B, heads, T, d)
-        if memory is not None and position is not None:
-            for kept, new in zip(memory, (k, v)):
+        if kv is not None and position is not None:
+            for kept, new in zip(kv, (k, v)):
                 kept.index_copy_(2, position, new.to(kept.dtype))
-            mixed = look_back(q, *memory, position, rate)
+            mixed = look_back(q, *kv, position, rate)
             return self.out(mixed.transpose(1, 2).flatten(-2))
-        if memory is not None:
-            for kept, new in zip(memory, (k, v)):
+        if kv is not None:
+            for kept, new in zip(kv, (k, v)):
                 kept[:, :, : x.shape[1]] = new
         if quick and (self.kernel == "plain" or longest <= _SHORT):
             return self.out(kernels.short_attention(projected, self.heads))

@@ -1,4 +1,4 @@
-"""Fast vision for the senses codec: space-to-depth in, pixel shuffle out, channel RMS norm, SiLU.
+"""Fast vision for the senses tokenizer: space-to-depth in, pixel shuffle out, channel RMS norm, SiLU.
 The decoder starts from a coarse map painted by a *posture* (angles) and takes up the
 cells' tokens on the way."""
 
@@ -39,12 +39,12 @@ class Residual(nn.Module):
     def __init__(self, channels: int):
         super().__init__()
         self.norm = ChannelNorm(channels)
-        self.look = nn.Conv2d(channels, channels, 3, padding=1)
+        self.conv = nn.Conv2d(channels, channels, 3, padding=1)
         self.mix = nn.Conv2d(channels, channels, 1)
         nn.init.zeros_(self.mix.weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.mix(F.silu(self.look(F.silu(self.norm(x)))))
+        return x + self.mix(F.silu(self.conv(F.silu(self.norm(x)))))
 
 
 def angle_features(angles: Tensor, octaves: int = 3) -> Tensor:

@@ -1,1 +1,1 @@
-"""world"""
+"""environment"""

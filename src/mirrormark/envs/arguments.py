@@ -1,4 +1,5 @@
-"""What callers hand to the worlds, checked before any work: one sentence names the field and the fix."""
+"""What callers hand to the environments, checked before any work: one sentence names the field and the
+fix."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +15,7 @@ from mirrormark.envs.mirror import MirrorConfig
 
 def count(n: Any) -> int:
     if not isinstance(n, Integral) or isinstance(n, bool) or n < 1:
-        raise ValueError(f"n is {n!r}; ask for a whole number of worlds, at least one.")
+        raise ValueError(f"n is {n!r}; ask for a whole number of environments, at least one.")
     return int(n)
 
 
@@ -30,22 +31,24 @@ def mark(config: Any) -> MarkConfig:
 
 
 def mirrors(given: Any, n: int) -> list[MirrorConfig]:
-    """One mirror for all worlds or one for each; their places and sizes must be equal."""
+    """One mirror for all environments or one for each; their places and sizes must be equal."""
     if given is None or isinstance(given, MirrorConfig):
         return [given or MirrorConfig()] * n
     if isinstance(given, str) or not isinstance(given, Sequence):
-        raise ValueError(f"mirror is {given!r}; give a MirrorConfig, or one for each world.")
+        raise ValueError(f"mirror is {given!r}; give a MirrorConfig, or one for each environment.")
     if len(given) != n or not all(isinstance(config, MirrorConfig) for config in given):
         raise ValueError(
-            f"mirror: {len(given)} mirrors for {n} worlds; give one MirrorConfig, or one per world."
+            f"mirror: {len(given)} mirrors for {n} environments; give one MirrorConfig, or one per environment."
         )
     if len({replace(config, kind="present", delay_control_steps=0) for config in given}) > 1:
-        raise ValueError("mirror: these worlds' mirrors differ in place or size; make one Worlds for each.")
+        raise ValueError(
+            "mirror: these environments' mirrors differ in place or size; make one Environments for each."
+        )
     return list(given)
 
 
 def seeds(given: Any, n: int) -> NDArray[np.int64]:
-    """One seed means seed + i for world i."""
+    """One seed means seed + i for environment i."""
     array = np.asarray(given)
     if not np.issubdtype(array.dtype, np.integer) or array.shape not in ((), (n,)) or (array < 0).any():
         raise ValueError(f"seed is {given!r}; give one whole number of 0 or more, or {n} of them.")

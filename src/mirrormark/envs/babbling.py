@@ -1,4 +1,4 @@
-"""Everyday movement: what the body does when nobody decides. None of it knows where the mark is."""
+"""Motor babbling: what the body does when nobody decides. None of it knows where the mark is."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,10 +6,10 @@ from typing import Literal, get_args
 
 import numpy as np
 
-MovementKind = Literal["iid", "held", "goal", "bouts"]
-KINDS = get_args(MovementKind)
+BabblingKind = Literal["iid", "held", "goal", "bouts"]
+KINDS = get_args(BabblingKind)
 
-_STREAM = 0x6D6F7665  # keeps movement apart from the world's own random numbers for the same seed
+_STREAM = 0x6D6F7665  # keeps movement apart from the environment's own random numbers for the same seed
 
 GOAL_CONTROL_STEPS = 25
 """How long `goal` movement pursues one posture (ours)."""
@@ -20,10 +20,10 @@ GOAL_DAMPING = 6.0
 
 
 @dataclass(frozen=True)
-class MovementConfig:
+class BabblingConfig:
     """How random movement is made."""
 
-    kind: MovementKind = "held"
+    kind: BabblingKind = "held"
     """iid: a new torque every control step (paper). held: each episode draws for how many control steps
     every torque is held. goal: random postures, reached by a weak controller (goal babbling). bouts: held,
     with rests in between, in which the body's tone alone moves it."""
@@ -34,20 +34,20 @@ class MovementConfig:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise ValueError(f"movement.kind is {self.kind!r}; choose one of {', '.join(KINDS)}.")
+            raise ValueError(f"babbling.kind is {self.kind!r}; choose one of {', '.join(KINDS)}.")
         shortest, longest = self.bout_control_steps
         if not 1 <= shortest <= longest:
             raise ValueError(
-                "movement.bout_control_steps are the shortest and the longest bout: give two numbers from 1."
+                "babbling.bout_control_steps are the shortest and the longest bout: give two numbers from 1."
             )
         if self.longest_hold_control_steps < 1:
             raise ValueError("movement holds must last at least 1 control step.")
 
 
-class Movement:
+class Babbling:
     """Random actions for many bodies. Body i depends on seed i only, not on its neighbours."""
 
-    def __init__(self, config: MovementConfig, actions: int, horizon_control_steps: int = 100) -> None:
+    def __init__(self, config: BabblingConfig, actions: int, horizon_control_steps: int = 100) -> None:
         self.config = config
         self.actions = actions
         self.horizon = horizon_control_steps

@@ -1,4 +1,4 @@
-"""How fast the world runs on this machine."""
+"""How fast the environment runs on this machine."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mirrormark.envs import bodies
-from mirrormark.envs.mirror_mark import Worlds
+from mirrormark.envs.mirror_mark import MirrorMarkEnvs
 from mirrormark.envs.senses import Device
 
 REFERENCE_STEPS_PER_S = 11.0
@@ -29,17 +29,17 @@ def bench_world(
 
     Args:
         body: Which body.
-        n: Numbers of worlds to try.
+        n: Numbers of environments to try.
         seconds: How long to run each.
         device: Where the eye runs, cpu or cuda.
         out: Also write the table as JSON here.
     """
     rows = []
-    for worlds in n:
+    for envs in n:
         for senses in (("vision", "proprioception"), ("cell", "proprioception"), ("proprioception",)):
-            rows.append(_measure(body, worlds, senses, seconds, device))
+            rows.append(_measure(body, envs, senses, seconds, device))
             print(
-                f"{body:>8}  worlds {worlds:>5}  {'+'.join(senses):<24} {device:<5}"
+                f"{body:>8}  environments {envs:>5}  {'+'.join(senses):<24} {device:<5}"
                 f" {rows[-1]['control_steps_per_s']:>10,.0f} control steps/s",
                 flush=True,
             )
@@ -61,18 +61,18 @@ def bench_world(
 
 
 def _measure(body: str, n: int, senses: tuple[str, ...], seconds: float, device: Device) -> dict[str, Any]:
-    worlds = Worlds(body, n, senses=senses, device=device)
+    envs = MirrorMarkEnvs(body, n, senses=senses, device=device)
     rng = np.random.default_rng(0)
-    worlds.reset(seed=0)
-    actions = rng.uniform(-1, 1, (8, n, worlds.actions)).astype(np.float32)
+    envs.reset(seed=0)
+    actions = rng.uniform(-1, 1, (8, n, envs.actions)).astype(np.float32)
     for k in range(3):
-        observation = worlds.step(actions[k])[0]
+        observation = envs.step(actions[k])[0]
     steps, start = 0, time.perf_counter()
     while time.perf_counter() - start < seconds:
-        observation = worlds.step(actions[steps % 8])[0]
+        observation = envs.step(actions[steps % 8])[0]
         steps += 1
         if steps % 100 == 97:  # an episode's own cost: its reset
-            worlds.reset()
+            envs.reset()
     if device == "cuda" and "vision" in observation:
         observation["vision"].copy_to_host()  # waits for the GPU
     rate = steps * n / (time.perf_counter() - start)

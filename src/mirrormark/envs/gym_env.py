@@ -1,4 +1,4 @@
-"""The worlds as Gymnasium environments, one id per body."""
+"""The environments as Gymnasium environments, one id per body."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -11,7 +11,7 @@ from gymnasium.vector.utils import batch_space
 
 from mirrormark.envs.mark import MarkConfig
 from mirrormark.envs.mirror import MirrorConfig
-from mirrormark.envs.mirror_mark import Worlds
+from mirrormark.envs.mirror_mark import MirrorMarkEnvs
 from mirrormark.envs.senses import DEFAULT_SENSES, Sense
 
 CONTROL_HZ = 20  # 0.01 s × 5 physics steps
@@ -51,33 +51,34 @@ class MirrorMarkEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         _check_render_mode(render_mode)
         self.render_mode = render_mode
         self._picture = {"camera": camera, "width": width, "height": height}
-        self.worlds = Worlds(
+        self.envs = MirrorMarkEnvs(
             body, 1, mirror=_mirror(mirror), mark=mark, tone=tone, tone_scale=tone_scale, senses=senses
         )
-        self.observation_space, self.action_space = _spaces(self.worlds)
+        self.observation_space, self.action_space = _spaces(self.envs)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         super().reset(seed=seed)
-        return _first(self.worlds.reset(None if seed is None else [seed], **_options(options)))
+        return _first(self.envs.reset(None if seed is None else [seed], **_options(options)))
 
     def step(self, action: np.ndarray) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
         action = np.asarray(action, np.float32)
-        if action.shape != (self.worlds.actions,):
-            raise ValueError(f"action has shape {action.shape}; give ({self.worlds.actions},).")
-        observation, _, _, truncated, info = self.worlds.step(action[None])
+        if action.shape != (self.envs.actions,):
+            raise ValueError(f"action has shape {action.shape}; give ({self.envs.actions},).")
+        observation, _, _, truncated, info = self.envs.step(action[None])
         first, facts = _first((observation, info))
         return first, 0.0, False, bool(truncated[0]), facts
 
     def render(self) -> np.ndarray | None:  # pyright: ignore[reportIncompatibleMethodOverride]
         if self.render_mode is None:
             return None
-        return self.worlds.render(0, **self._picture)
+        return self.envs.render(0, **self._picture)
 
 
 class MirrorMarkVectorEnv(VectorEnv[dict[str, Any], np.ndarray, np.ndarray]):
-    """n worlds as one vector environment; a finished world begins its next episode in the same step.
+    """n environments as one vector environment; a finished environment begins its next episode in the same
+    step.
 
     info then holds final_obs and final_info, valid where _final_obs and _final_info are True.
     """
@@ -97,28 +98,28 @@ class MirrorMarkVectorEnv(VectorEnv[dict[str, Any], np.ndarray, np.ndarray]):
         camera: str = "behind",
         width: int = 480,
         height: int = 480,
-        **world: Any,
+        **index: Any,
     ) -> None:
         _check_render_mode(render_mode)
         self.num_envs, self.render_mode = num_envs, render_mode
         self._picture = {"camera": camera, "width": width, "height": height}
-        self.worlds = Worlds(n=num_envs, mirror=_mirror(mirror), autoreset=True, **world)
-        self.single_observation_space, self.single_action_space = _spaces(self.worlds)
+        self.envs = MirrorMarkEnvs(n=num_envs, mirror=_mirror(mirror), autoreset=True, **index)
+        self.single_observation_space, self.single_action_space = _spaces(self.envs)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
 
     def reset(
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        return self.worlds.reset(seed, **_options(options))
+        return self.envs.reset(seed, **_options(options))
 
     def step(self, actions: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        return self.worlds.step(actions)
+        return self.envs.step(actions)
 
     def render(self) -> tuple[np.ndarray, ...] | None:
         if self.render_mode is None:
             return None
-        return tuple(self.worlds.render(i, **self._picture) for i in range(self.num_envs))
+        return tuple(self.envs.render(i, **self._picture) for i in range(self.num_envs))
 
 
 def _check_render_mode(render_mode: str | None) -> None:
@@ -126,10 +127,10 @@ def _check_render_mode(render_mode: str | None) -> None:
         raise ValueError(f"render_mode is {render_mode!r}; choose rgb_array or None.")
 
 
-def _spaces(worlds: Worlds) -> tuple[spaces.Dict, spaces.Box]:
+def _spaces(envs: MirrorMarkEnvs) -> tuple[spaces.Dict, spaces.Box]:
     return (
-        spaces.Dict({sense.name: sense.space() for sense in worlds.senses}),
-        spaces.Box(-1.0, 1.0, (worlds.actions,), np.float32),
+        spaces.Dict({sense.name: sense.space() for sense in envs.senses}),
+        spaces.Box(-1.0, 1.0, (envs.actions,), np.float32),
     )
 
 

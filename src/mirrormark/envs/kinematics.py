@@ -1,4 +1,4 @@
-"""Forward kinematics of many worlds at once: joint angles in, body poses out.
+"""Forward kinematics of many environments at once: joint angles in, body poses out.
 
 `mujoco.rollout` gives states only; running MuJoCo's own kinematics on each from Python would cost more than
 the physics.
@@ -14,7 +14,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-PARALLEL_WORLDS = 512
+PARALLEL_ENVS = 512
 """From this many postures on, starting threads costs less than it saves."""
 
 
@@ -54,7 +54,7 @@ def tree(model: mujoco.MjModel) -> Tree:
 
 @numba.njit(cache=True)
 def turn(w, b, x, y, z, angle, xmat):
-    """Post-multiply the pose of body b in world w by a rotation about the unit axis (x, y, z)."""
+    """Post-multiply the pose of body b in environment w by a rotation about the unit axis (x, y, z)."""
     c = math.cos(angle)
     s = math.sin(angle)
     k = 1.0 - c
@@ -83,7 +83,7 @@ def pose_world(
     xpos,
     xmat,
 ):
-    """Write every body's pose in world w. Parents precede children, as MuJoCo numbers them."""
+    """Write every body's pose in environment w. Parents precede children, as MuJoCo numbers them."""
     for i in range(3):
         xpos[w, 0, i] = 0.0
         for j in range(3):
@@ -109,7 +109,7 @@ def pose_world(
                 xpos[w, b, i] -= xmat[w, b, i, 0] * a0 + xmat[w, b, i, 1] * a1 + xmat[w, b, i, 2] * a2
 
 
-def _pose_worlds(
+def _pose_envs(
     qpos, parent, joint_count, first_joint, body_pos, body_mat, qpos_adr, reference, axis, anchor, xpos, xmat
 ):
     for w in numba.prange(qpos.shape[0]):
@@ -119,14 +119,14 @@ def _pose_worlds(
         )  # fmt: skip
 
 
-_serial = numba.njit(cache=True)(_pose_worlds)
-_parallel = numba.njit(cache=True, parallel=True)(_pose_worlds)
+_serial = numba.njit(cache=True)(_pose_envs)
+_parallel = numba.njit(cache=True, parallel=True)(_pose_envs)
 
 
 def poses(tree: Tree, qpos: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """qpos (N, nq) -> xpos (N, B, 3), xmat (N, B, 3, 3)."""
     n, n_bodies = qpos.shape[0], tree.parent.shape[0]
     xpos, xmat = np.empty((n, n_bodies, 3)), np.empty((n, n_bodies, 3, 3))
-    run = _parallel if n >= PARALLEL_WORLDS else _serial
+    run = _parallel if n >= PARALLEL_ENVS else _serial
     run(np.ascontiguousarray(qpos, dtype=np.float64), *tree, xpos, xmat)
     return xpos, xmat

@@ -120,7 +120,8 @@ def _site_towards(surface: Surface, index: int, direction: np.ndarray) -> Site:
 
 
 def _cross(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """a × b for two vectors: np.cross takes fifty times as long, and every reset of a world asks for it."""
+    """a × b for two vectors: np.cross takes fifty times as long, and every reset of an environment asks for
+    it."""
     (ax, ay, az), (bx, by, bz) = a.tolist(), b.tolist()
     return np.array([ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx])
 
@@ -152,8 +153,8 @@ def _valid(scene: Scene, config: MarkConfig, site: Site) -> bool:
     return site.body != scene.eye_body_id or bool(np.linalg.norm(site.pos - scene.eye_pos_m) >= over_eye)
 
 
-class Patches:
-    """One site per world, with a clock that counts for how long a hand has been at it."""
+class MarkState:
+    """One site per environment, with a clock that counts for how long a hand has been at it."""
 
     def __init__(self, scene: Scene, config: MarkConfig, n: int) -> None:
         self.config = config
@@ -167,14 +168,14 @@ class Patches:
         self.hand = np.full(n, -1)  # which hand was at it when the time was full
         self.distance_m = np.full((n, len(scene.hand_body_ids)), np.inf)
 
-    def put(self, world: int, site: Site) -> None:
-        self.surface[world], self.body[world], self.pos[world], self.mat[world] = site
-        self.held_sim_steps[world] = 0
-        self.reached[world] = False
-        self.hand[world] = -1
+    def put(self, index: int, site: Site) -> None:
+        self.surface[index], self.body[index], self.pos[index], self.mat[index] = site
+        self.held_sim_steps[index] = 0
+        self.reached[index] = False
+        self.hand[index] = -1
 
-    def site(self, world: int) -> Site:
-        return Site(int(self.surface[world]), int(self.body[world]), self.pos[world], self.mat[world])
+    def site(self, index: int) -> Site:
+        return Site(int(self.surface[index]), int(self.body[index]), self.pos[index], self.mat[index])
 
     def measure(self, xpos: np.ndarray, xmat: np.ndarray) -> None:
         """Distances in the present poses (n, nbody, ...); the clocks stand still."""

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from .bodies import Body
 from .bodies.primitives import geom
 
-PLATE_HALF_M = 0.003
-"""Half thickness of the plate behind the pane (ours)."""
+PANE_HALF_M = 0.003
+"""Half thickness of the pane behind the pane (ours)."""
 FRAME_HALF_M = (0.008, 0.006)
 """Half width and half depth of the frame's bars (ours)."""
 WALL_FRONT, WOOD, CLOTH = (0.68, 0.69, 0.76), (0.50, 0.33, 0.18), (0.62, 0.50, 0.56)
@@ -24,7 +24,7 @@ MirrorKind = Literal["present", "absent", "covered", "delayed"]
 
 @dataclass(frozen=True)
 class MirrorConfig:
-    """The mirror before the body. Its plate collides alike whatever its kind."""
+    """The mirror before the body. Its pane collides alike whatever its kind."""
 
     kind: MirrorKind = "present"
     """present: reflects; absent: drawn as wall; covered: drawn as cloth; delayed: reflects the past."""
@@ -75,7 +75,7 @@ class MirrorConfig:
 
 
 class Pane(NamedTuple):
-    """The reflecting rectangle in the world frame."""
+    """The reflecting rectangle in the environment frame."""
 
     centre: NDArray[np.float64]
     """(3,)"""
@@ -103,23 +103,23 @@ def pane(config: MirrorConfig, body: Body) -> Pane:
     return Pane(centre, mat, np.array([config.width_m / 2, config.height_m / 2]))
 
 
-def mirror_mjcf(config: MirrorConfig, glass: Pane) -> str:
-    """The plate lies behind the pane, its +Z face is the pane; the frame's face is flush with it."""
-    wide, high = glass.half
+def mirror_mjcf(config: MirrorConfig, pane: Pane) -> str:
+    """The pane lies behind the pane, its +Z face is the pane; the frame's face is flush with it."""
+    wide, high = pane.half
     rim, depth = FRAME_HALF_M
     paint = WOOD if config.kind != "absent" else WALL_FRONT
     boxes = {
-        "mirror": ((wide, high, PLATE_HALF_M), (0.0, 0.0, -PLATE_HALF_M)),
+        "mirror": ((wide, high, PANE_HALF_M), (0.0, 0.0, -PANE_HALF_M)),
         "frame_right": ((rim, high + 2 * rim, depth), (wide + rim, 0.0, -depth)),
         "frame_left": ((rim, high + 2 * rim, depth), (-wide - rim, 0.0, -depth)),
         "frame_top": ((wide, rim, depth), (0.0, high + rim, -depth)),
         "frame_bottom": ((wide, rim, depth), (0.0, -high - rim, -depth)),
-        "frame_back": ((wide, high, depth - PLATE_HALF_M), (0.0, 0.0, -PLATE_HALF_M - depth)),
+        "frame_back": ((wide, high, depth - PANE_HALF_M), (0.0, 0.0, -PANE_HALF_M - depth)),
     }
-    xyaxes = (*glass.mat[:, 0], *glass.mat[:, 1])
+    xyaxes = (*pane.mat[:, 0], *pane.mat[:, 1])
     parts = []
     for name, (half, offset) in boxes.items():
-        look = {"cls": "room", "pos": tuple(glass.centre + glass.mat @ offset), "xyaxes": xyaxes}
+        look = {"cls": "room", "pos": tuple(pane.centre + pane.mat @ offset), "xyaxes": xyaxes}
         rgb = paint
         if name == "mirror":
             look["cls"] = "plate"

@@ -1,4 +1,4 @@
-"""Physics of many worlds at once: MuJoCo's threaded rollouts, states in and states out."""
+"""Physics of many environments at once: MuJoCo's threaded rollouts, states in and states out."""
 
 import mujoco
 import numpy as np
@@ -14,7 +14,8 @@ _FASTEST_RAD_PER_S = 1e3  # a limb this fast is numerical trouble, not movement
 
 
 class Physics:
-    """Advances independent copies of one scene. World i's result depends on nothing but its own input."""
+    """Advances independent copies of one scene. Environment i's result depends on nothing but its own
+    input."""
 
     def __init__(self, scene: Scene, threads: int) -> None:
         self.scene = scene
@@ -50,7 +51,7 @@ class Physics:
         return np.ascontiguousarray(state[..., self._qvel])
 
     def broken(self, states: Floats) -> NDArray[np.bool_]:
-        """Worlds (n,) whose rollout (n, steps, S) went unstable.
+        """Environments (n,) whose rollout (n, steps, S) went unstable.
 
         MuJoCo answers bad numbers by starting over, which shows as a clock that stands still or runs back.
         """

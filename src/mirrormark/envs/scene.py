@@ -87,16 +87,16 @@ def build(
     if not (math.isfinite(tone_scale) and tone_scale >= 0):
         raise ValueError(f"tone_scale is {tone_scale}: give a number of at least 0.")
     joints = body.with_tone(tone, tone_scale)
-    glass = pane(mirror, body)
-    model = _compile(body, joints, mirror, glass)
-    scene = _locate(model, body, mirror, glass, tone, tone_scale, joints)
+    own_pane = pane(mirror, body)
+    model = _compile(body, joints, mirror, own_pane)
+    scene = _locate(model, body, mirror, own_pane, tone, tone_scale, joints)
     _check_clearance(scene)
     return scene
 
 
-def _compile(body: Body, joints: tuple[Joint, ...], mirror: MirrorConfig, glass: Pane) -> mujoco.MjModel:
+def _compile(body: Body, joints: tuple[Joint, ...], mirror: MirrorConfig, own_pane: Pane) -> mujoco.MjModel:
     """Every mark surface gets a parked disc, in a body of its own so that its pose can change at run time."""
-    spec = mujoco.MjSpec.from_string(_mjcf(body, joints, mirror, glass))
+    spec = mujoco.MjSpec.from_string(_mjcf(body, joints, mirror, own_pane))
     for surface in body.mark_surfaces:
         name = f"mark_{surface.geom}"
         disc = spec.geom(surface.geom).parent.add_body(name=name, pos=PARKED_M)
@@ -110,7 +110,7 @@ def _compile(body: Body, joints: tuple[Joint, ...], mirror: MirrorConfig, glass:
     return spec.compile()
 
 
-def _mjcf(body: Body, joints: tuple[Joint, ...], mirror: MirrorConfig, glass: Pane) -> str:
+def _mjcf(body: Body, joints: tuple[Joint, ...], mirror: MirrorConfig, own_pane: Pane) -> str:
     limit = body.torque_limit_nm
     motors = "".join(
         f'<motor name="{j.name}" joint="{j.name}" gear="{limit!r}" ctrllimited="true" ctrlrange="-1 1"/>'
@@ -136,7 +136,7 @@ def _mjcf(body: Body, joints: tuple[Joint, ...], mirror: MirrorConfig, glass: Pa
     <default class="solid"><geom group="0"/></default>
     <default class="drawn"><geom contype="0" conaffinity="0" mass="0" group="1"/></default>
     <default class="room"><geom type="box" contype="0" conaffinity="0" mass="0" group="2"/></default>
-    <default class="plate"><geom type="box" contype="0" conaffinity="6" mass="0" group="2"/></default>
+    <default class="pane"><geom type="box" contype="0" conaffinity="6" mass="0" group="2"/></default>
   </default>
   <worldbody>
     <light name="key" pos="0 0 2" dir="-.55 -.25 -.75" diffuse=".38 .38 .38" specular="0 0 0"
@@ -144,7 +144,7 @@ def _mjcf(body: Body, joints: tuple[Joint, ...], mirror: MirrorConfig, glass: Pa
     <light name="fill" pos="1 0 0" dir="-.9 .3 .1" diffuse=".28 .28 .28" specular="0 0 0"
       castshadow="false" directional="true"/>
     {_room()}
-    {mirror_mjcf(mirror, glass)}
+    {mirror_mjcf(mirror, own_pane)}
     {_camera("world", (0.48, -0.74, 0.28), (0.09, 0.0, -0.03), 42)}
     {_camera("behind", (-0.40, -0.20, 0.34), (0.24, 0.0, 0.05), 42)}
     {body.mjcf(joints)}
@@ -179,7 +179,7 @@ def _locate(
     model: mujoco.MjModel,
     body: Body,
     mirror: MirrorConfig,
-    glass: Pane,
+    own_pane: Pane,
     tone: str,
     tone_scale: float,
     joints: tuple[Joint, ...],
@@ -195,7 +195,7 @@ def _locate(
         model=model,
         body=body,
         mirror=mirror,
-        pane=glass,
+        pane=own_pane,
         tone=tone,
         tone_scale=tone_scale,
         joints=joints,

@@ -1,7 +1,7 @@
-"""Where random numbers come from: one tree, seeded per world and episode (D21).
+"""Where random numbers come from: one tree, seeded per environment and episode (D21).
 
-Each purpose has its own stream, so that sensor noise, posture and mark never disturb one another and worlds
-that differ in one condition share all other luck.
+Each purpose has its own stream, so that sensor noise, posture and mark never disturb one another and
+environments that differ in one condition share all other luck.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 POSTURE, MARK, YOKED = 1, 2, 3
 
 
-def stream(seed: int, episode: int, purpose: int) -> np.random.Generator:
+def rng_for(seed: int, episode: int, purpose: int) -> np.random.Generator:
     return np.random.default_rng((int(seed), int(episode), purpose))
 
 
@@ -24,7 +24,7 @@ def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def noise_keys(
     seed: NDArray[np.int64], episode: NDArray[np.int64], t: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
-    """A key per world and control step for the eye's counter-based noise."""
+    """A key per environment and control step for the eye's counter-based noise."""
     golden = np.uint64(0x9E3779B97F4A7C15)
     key = _mix(seed.astype(np.uint64) + golden)
     key = _mix(key ^ (episode.astype(np.uint64) + golden))

@@ -17,8 +17,8 @@ ABLATION = "ablation: told where the mark is seen"
 """What every output of the symbolic eye must say."""
 
 
-class Moment(NamedTuple):
-    """All there is to sense at one instant in N worlds."""
+class SimState(NamedTuple):
+    """All there is to sense at one instant in N environments."""
 
     qpos: NDArray[np.float64]  # (N, nq)
     xpos: NDArray[np.float64]  # (N, nbody, 3)
@@ -29,13 +29,13 @@ class Moment(NamedTuple):
     marks: Marks
     noise_key: NDArray[np.uint64]  # (N,)
 
-    def only(self, world: int) -> "Moment":
-        """One world's moment, as N = 1."""
-        one = slice(world, world + 1)
+    def only(self, index: int) -> "SimState":
+        """One environment's moment, as N = 1."""
+        one = slice(index, index + 1)
         panes = Panes._make(field[one] for field in self.panes)
         marks = Marks._make(field[one] for field in self.marks)
         kept = {name: getattr(self, name)[one] for name in self._fields if name not in ("panes", "marks")}
-        return Moment(panes=panes, marks=marks, **kept)
+        return SimState(panes=panes, marks=marks, **kept)
 
     @property
     def to_look_at(self) -> tuple[Any, ...]:
@@ -62,11 +62,11 @@ class Sense(ABC):
 
     @abstractmethod
     def space(self) -> spaces.Space:
-        """What one world's sensation looks like."""
+        """What one environment's sensation looks like."""
 
     @abstractmethod
-    def perceive(self, moment: Moment) -> Any:
-        """Sensations of all N worlds, first axis N."""
+    def perceive(self, sim_state: SimState) -> Any:
+        """Sensations of all N environments, first axis N."""
 
 
 class Vision(Sense):
@@ -84,15 +84,15 @@ class Vision(Sense):
     def space(self) -> spaces.Space:
         return spaces.Box(0, 255, (self.height, self.width, 3), np.uint8)
 
-    def perceive(self, moment: Moment) -> Any:
+    def perceive(self, sim_state: SimState) -> Any:
         return self.eye.see(
-            moment.xpos,
-            moment.xmat,
-            moment.mirror_xpos,
-            moment.mirror_xmat,
-            moment.panes,
-            moment.marks,
-            moment.noise_key,
+            sim_state.xpos,
+            sim_state.xmat,
+            sim_state.mirror_xpos,
+            sim_state.mirror_xmat,
+            sim_state.panes,
+            sim_state.marks,
+            sim_state.noise_key,
             self.noise,
             self.biased_noise,
         )
@@ -110,8 +110,8 @@ class Proprioception(Sense):
     def space(self) -> spaces.Space:
         return spaces.Box(-1.0, 1.0, (len(self._adr),), np.float32)
 
-    def perceive(self, moment: Moment) -> np.ndarray:
-        angle = np.clip(moment.qpos[:, self._adr], self._low, self._high)
+    def perceive(self, sim_state: SimState) -> np.ndarray:
+        angle = np.clip(sim_state.qpos[:, self._adr], self._low, self._high)
         scaled = 2.0 * (angle - self._low) / (self._high - self._low) - 1.0
         return np.clip(scaled, -1.0, 1.0).astype(np.float32)
 
@@ -130,8 +130,8 @@ class SymbolicEye(Sense):
     def space(self) -> spaces.Space:
         return spaces.Box(0, NO_CELL, (1,), np.int64)
 
-    def perceive(self, moment: Moment) -> np.ndarray:
-        return self.eye.mark_cell(*moment.to_look_at)[:, None]
+    def perceive(self, sim_state: SimState) -> np.ndarray:
+        return self.eye.mark_cell(*sim_state.to_look_at)[:, None]
 
 
 SENSES: dict[str, type[Sense]] = {sense.name: sense for sense in (Vision, Proprioception, SymbolicEye)}

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-PARALLEL_WORLDS = 128
-"""From this many worlds on, starting threads costs less than it saves."""
+PARALLEL_ENVS = 128
+"""From this many environments on, starting threads costs less than it saves."""
 
 _RIM_STARTS = 8
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
@@ -120,7 +120,8 @@ def disc_to_ellipsoid(centre, u, v, normal, radius, size):
 
 @njit(cache=True)
 def _place(xpos, xmat, w, s, body, pos, i):
-    """A point given in a body's frame, (3,) row i of pos, in the world's frame at step s of world w."""
+    """A point given in a body's frame, (3,) row i of pos, in the environment's frame at step s of environment
+    w."""
     x, y, z = pos[i, 0], pos[i, 1], pos[i, 2]
     return (
         xpos[w, s, body, 0]
@@ -140,7 +141,7 @@ def _place(xpos, xmat, w, s, body, pos, i):
 
 @njit(cache=True)
 def _axis(xmat, w, s, body, mat, i, k):
-    """Column k of a frame given in a body's frame, row i of mat, in the world's frame."""
+    """Column k of a frame given in a body's frame, row i of mat, in the environment's frame."""
     x, y, z = mat[i, 0, k], mat[i, 1, k], mat[i, 2, k]
     return (
         xmat[w, s, body, 0, 0] * x + xmat[w, s, body, 0, 1] * y + xmat[w, s, body, 0, 2] * z,
@@ -156,7 +157,7 @@ def _dot(a, b):
 
 @njit(cache=True)
 def _distance(xpos, xmat, w, s, hands, h, site_body, site_pos, site_mat, i, radius):
-    """From hand h to site i, at step s of world w."""
+    """From hand h to site i, at step s of environment w."""
     body = hands.body[h]
     ax, ay, az = (
         _axis(xmat, w, s, body, hands.mat, h, 0),
@@ -192,7 +193,7 @@ def _surely_farther(xpos, xmat, w, s, hands, h, site_body, site_pos, i, limit):
 
 @njit(cache=True)
 def _time_world(xpos, xmat, w, hands, site_body, site_pos, site_mat, radius, reach, hold, held, distance):
-    """World w's physics steps: fills `distance[w]` (hands,), returns the clock and when it was full."""
+    """Environment w's physics steps: fills `distance[w]` (hands,), returns the clock and when it was full."""
     clock, reached, last = held[w], 0, xpos.shape[1] - 1
     for s in range(xpos.shape[1]):
         touching = False
@@ -212,20 +213,20 @@ def _time_world(xpos, xmat, w, hands, site_body, site_pos, site_mat, radius, rea
     return clock, reached
 
 
-def _time_worlds(xpos, xmat, hands, site_body, site_pos, site_mat, radius, reach, hold, held):
+def _time_envs(xpos, xmat, hands, site_body, site_pos, site_mat, radius, reach, hold, held):
     # No slices below: views of one array count references with atomics, which stalls threads on one another.
-    worlds = xpos.shape[0]
-    distance = np.empty((worlds, hands.body.shape[0]))
-    reached = np.zeros(worlds, np.int64)
-    for w in prange(worlds):
+    envs = xpos.shape[0]
+    distance = np.empty((envs, hands.body.shape[0]))
+    reached = np.zeros(envs, np.int64)
+    for w in prange(envs):
         held[w], reached[w] = _time_world(
             xpos, xmat, w, hands, site_body, site_pos, site_mat, radius, reach, hold, held, distance
         )
     return distance, reached
 
 
-_serial = njit(cache=True)(_time_worlds)
-_parallel = njit(cache=True, parallel=True)(_time_worlds)
+_serial = njit(cache=True)(_time_envs)
+_parallel = njit(cache=True, parallel=True)(_time_envs)
 
 
 def time_touches(
@@ -240,18 +241,18 @@ def time_touches(
     hold_sim_steps: int,
     held: Ints,
 ) -> tuple[Floats, Ints]:
-    """Follow S physics steps of N worlds: xpos (N, S, nbody, 3), xmat (N, S, nbody, 3, 3).
+    """Follow S physics steps of N environments: xpos (N, S, nbody, 3), xmat (N, S, nbody, 3, 3).
 
     `held` (N,) counts consecutive touching physics steps and is carried on in place. Returns the distance of
     every hand (N, hands) at the last step, and the physics step (1..S) that made `hold_sim_steps` full, or 0.
     """
-    run = _parallel if len(xpos) >= PARALLEL_WORLDS else _serial
+    run = _parallel if len(xpos) >= PARALLEL_ENVS else _serial
     return run(xpos, xmat, hands, site_body, site_pos, site_mat, radius_m, reach_m, hold_sim_steps, held)
 
 
 def hand_to_site(
     xpos: Floats, xmat: Floats, hands: Hands, hand: int, body: int, pos: Floats, mat: Floats, radius_m: float
 ) -> float:
-    """Distance from one hand to one site in one world: xpos (nbody, 3), xmat (nbody, 3, 3)."""
+    """Distance from one hand to one site in one environment: xpos (nbody, 3), xmat (nbody, 3, 3)."""
     at = np.array([body]), pos[None], mat[None]
     return _distance(xpos[None, None], xmat[None, None], 0, 0, hands, hand, *at, 0, radius_m)

@@ -6,22 +6,22 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import torch
 
-from mirrormark.agent.agent import Mind
-from mirrormark.envs.babbling import Movement, MovementConfig
-from mirrormark.envs.mirror_mark import Worlds
+from mirrormark.agent.agent import Agent
+from mirrormark.envs.babbling import Babbling, BabblingConfig
+from mirrormark.envs.mirror_mark import MirrorMarkEnvs
 from mirrormark.exam.oracle import Oracle
 from mirrormark.training.rollout import Actor
 
 Mode = Literal["sample", "mean"]
 
-LATENTS_AT_ONCE = 1000
-"""Latents whose G is computed in one go."""
+TOKENS_AT_ONCE = 1000
+"""Tokens whose G is computed in one go."""
 
 
-class Player(Protocol):
-    """Acts in many worlds at once. Only the oracle takes knowledge of them from `worlds` in `begin`."""
+class ExamAgent(Protocol):
+    """Acts in many worlds at once. Only the oracle takes knowledge of them from `envs` in `begin`."""
 
-    def begin(self, worlds: Worlds, seeds: Sequence[int]) -> None:
+    def begin(self, envs: MirrorMarkEnvs, seeds: Sequence[int]) -> None:
         """A new episode in every world; called after the worlds' reset."""
         ...
 
@@ -30,58 +30,58 @@ class Player(Protocol):
         ...
 
 
-class MindPlayer:
-    """A mind, as it acts in its life."""
+class TrainedAgent:
+    """An agent, as it acts in its life."""
 
-    def __init__(self, mind: Mind, mode: Mode = "sample") -> None:
-        self._mind = mind
+    def __init__(self, agent: Agent, mode: Mode = "sample") -> None:
+        self._agent = agent
         self._mode: Mode = mode
 
-    def begin(self, worlds: Worlds, seeds: Sequence[int]) -> None:
+    def begin(self, envs: MirrorMarkEnvs, seeds: Sequence[int]) -> None:
         # The first seed names the noise of the whole batch: the same in every condition of these worlds.
         torch.manual_seed(int(seeds[0]))
-        self._actor = Actor(self._mind, worlds.n, self._mode)
+        self._actor = Actor(self._agent, envs.n, self._mode)
         self._actor.begin(int(seeds[0]))
-        self._latents: list[torch.Tensor] = []
+        self._tokens: list[torch.Tensor] = []
 
     def act(self, observation: dict[str, Any]) -> np.ndarray:
         action = self._actor.act(observation)
-        assert self._actor.latent is not None
-        self._latents.append(self._actor.latent)
+        assert self._actor.tokens is not None
+        self._tokens.append(self._actor.tokens)
         return action
 
     @torch.no_grad()
     def expected_free_energy(self) -> np.ndarray:
         """G of every frame acted on since `begin`, (n, T) nats: together, because one by one is slow."""
-        latents = torch.stack(self._latents, 1)
-        flat = latents.flatten(0, 1).split(LATENTS_AT_ONCE)
+        tokens = torch.stack(self._tokens, 1)
+        flat = tokens.flatten(0, 1).split(TOKENS_AT_ONCE)
         return (
-            torch.cat([self._mind.expected_free_energy(some) for some in flat])
-            .view(latents.shape[:2])
+            torch.cat([self._agent.expected_free_energy(some) for some in flat])
+            .view(tokens.shape[:2])
             .cpu()
             .numpy()
         )
 
 
-class MovementPlayer:
+class BabblingAgent:
     """Random movement that knows nothing."""
 
-    def __init__(self, config: MovementConfig) -> None:
+    def __init__(self, config: BabblingConfig) -> None:
         self._config = config
 
-    def begin(self, worlds: Worlds, seeds: Sequence[int]) -> None:
-        self._movement = Movement(self._config, worlds.actions)
-        self._movement.begin(seeds)
+    def begin(self, envs: MirrorMarkEnvs, seeds: Sequence[int]) -> None:
+        self._babbling = Babbling(self._config, envs.actions)
+        self._babbling.begin(seeds)
 
     def act(self, observation: dict[str, Any]) -> np.ndarray:
-        return self._movement.act(observation)
+        return self._babbling.act(observation)
 
 
-class OraclePlayer:
+class OracleAgent:
     """The scripted upper bound: it is told the mark's site, mirror or not."""
 
-    def begin(self, worlds: Worlds, seeds: Sequence[int]) -> None:
-        self._oracle = Oracle(worlds, seed=int(seeds[0]))
+    def begin(self, envs: MirrorMarkEnvs, seeds: Sequence[int]) -> None:
+        self._oracle = Oracle(envs, seed=int(seeds[0]))
         self._oracle.begin()
 
     def act(self, observation: dict[str, Any]) -> np.ndarray:

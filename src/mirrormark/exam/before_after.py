@@ -1,6 +1,6 @@
 """G before and after removal, paired within runs, beside what time alone does to G (paper-notes D16, D23).
 
-A removed run is cut at its removal. The mind's runs without removal are cut at the same moments: what G does
+A removed run is cut at its removal. The agent's runs without removal are cut at the same moments: what G does
 there is time alone. Runs of one training seed are not independent cases of learning, so with several seeds
 every effect is one number a seed, and n counts seeds.
 """
@@ -22,11 +22,11 @@ from mirrormark.exam.statistics import Interval
 MIN_SIDE_CONTROL_STEPS = 5
 """Steps that a run must have on each side of its removal to give a pair: 0.25 s. Ours."""
 MIN_KEPT_RUNS = 10
-"""Fewest runs without removal, of one mind, that can say what time alone does. Ours."""
+"""Fewest runs without removal, of one agent, that can say what time alone does. Ours."""
 
 
 class Cuts(NamedTuple):
-    """One mind's runs, cut at its removals."""
+    """One agent's runs, cut at its removals."""
 
     pairs: pd.DataFrame  # a row a removed run: mean G before and after
     kept: NDArray[np.float64]  # (pairs, kept runs) change of G in each run without removal at each cut
@@ -56,7 +56,7 @@ class BeforeAfter:
     after_mean: float
     after_sd: float | None
     pairs: int
-    """Removed runs with time on both sides, of all minds."""
+    """Removed runs with time on both sides, of all agents."""
     by_seed: dict[int, float]
     """Mean shift of each training seed's pairs."""
     shift: Effect
@@ -109,7 +109,7 @@ def before_after(episodes: pd.DataFrame, steps: pd.DataFrame) -> BeforeAfter | N
     if not found:
         return None
     pairs = pd.concat([one.pairs for one in found.values()])
-    minds = int(episodes["training_seed"].nunique())
+    agents = int(episodes["training_seed"].nunique())
     matched, control, missing = _matched(found)
     return BeforeAfter(
         before_mean=float(pairs["before"].mean()),
@@ -122,7 +122,7 @@ def before_after(episodes: pd.DataFrame, steps: pd.DataFrame) -> BeforeAfter | N
         matched=matched,
         matched_control=control,
         matched_missing=missing,
-        speaks_of=_speaks_of(len(found), minds),
+        speaks_of=_speaks_of(len(found), agents),
     )
 
 
@@ -152,8 +152,8 @@ def _matched(found: dict[int, Cuts]) -> tuple[Effect | None, float | None, str |
     most = max(one.kept.shape[1] for one in found.values())
     if len(able) < min(len(found), 2):
         reason = (
-            f"a mind needs {MIN_KEPT_RUNS} runs without removal and two with it to tell what time alone does"
-            f" to G: {len(able)} of {len(found)} minds have them (most runs without removal: {most})"
+            f"an agent needs {MIN_KEPT_RUNS} runs without removal and two with it to tell what time alone does"
+            f" to G: {len(able)} of {len(found)} agents have them (most runs without removal: {most})"
         )
         return None, None, reason
     control = float(np.mean([one.kept.mean() for one in able]))
@@ -165,9 +165,9 @@ def _matched(found: dict[int, Cuts]) -> tuple[Effect | None, float | None, str |
     return Effect(shift.estimate, shift.interval, shift.p, shift.n, "runs", method), control, None
 
 
-def _speaks_of(seeds: int, minds: int) -> str:
+def _speaks_of(seeds: int, agents: int) -> str:
     if seeds > 1:
-        return f"{seeds} of {minds} training seeds gave pairs: n counts seeds"
-    if minds > 1:
-        return f"only one of {minds} training seeds gave pairs: this speaks of that one mind only"
-    return "one training seed: this speaks of this one mind only, not of what another seed would learn"
+        return f"{seeds} of {agents} training seeds gave pairs: n counts seeds"
+    if agents > 1:
+        return f"only one of {agents} training seeds gave pairs: this speaks of that one agent only"
+    return "one training seed: this speaks of this one agent only, not of what another seed would learn"

@@ -14,7 +14,7 @@ from rich.table import Table
 from mirrormark.training.commands import Device
 
 GOALS_S = {"cpu": 120.0, "cuda": 30.0}
-"""Issue 6: the whole default exam of a smoke-sized mind, on two CPU cores or on the GPU machine."""
+"""Issue 6: the whole default exam of a smoke-sized agent, on two CPU cores or on the GPU machine."""
 
 
 def bench_exam(
@@ -30,11 +30,11 @@ def bench_exam(
     The first exam after an installation also compiles the eye (half a minute, once): run this twice.
 
     Args:
-        preset: Whose sizes the untrained mind has.
-        checkpoint: Examine this mind instead.
+        preset: Whose sizes the untrained agent has.
+        checkpoint: Examine this agent instead.
         runs: Runs of each condition.
         chance_runs: Runs of each random movement.
-        device: Where mind and eye run.
+        device: Where agent and eye run.
         out: Also write the figures to this JSON file.
     """
     who = ["--preset", preset] if checkpoint is None else [str(checkpoint)]
@@ -45,10 +45,10 @@ def bench_exam(
         began = time.perf_counter()
         subprocess.run(command, check=True)
         total = time.perf_counter() - began
-        took: dict[str, float] = json.loads((place / "provenance.json").read_text())["sittings"][0]["took_s"]
+        took: dict[str, float] = json.loads((place / "provenance.json").read_text())["sessions"][0]["took_s"]
     took["start and report"] = round(total - sum(took.values()), 2)
     found = {
-        "mind": preset if checkpoint is None else str(checkpoint),
+        "agent": preset if checkpoint is None else str(checkpoint),
         "runs": runs,
         "device": device,
         "cores": os.cpu_count(),
@@ -61,7 +61,7 @@ def bench_exam(
 
 
 def _print(found: dict) -> None:
-    title = f"{found['mind']}, {found['runs']} runs, {found['device']}, {found['cores']} cores"
+    title = f"{found['agent']}, {found['runs']} runs, {found['device']}, {found['cores']} cores"
     table = Table("part", "seconds", title=title)
     for name, seconds in found["took_s"].items():
         table.add_row(name, f"{seconds:.1f}")

@@ -1,4 +1,4 @@
-"""Minds for the exam: from run folders, checkpoints and snapshots, or new from a preset."""
+"""Agents for the exam: from run folders, checkpoints and snapshots, or new from a preset."""
 
 import hashlib
 import json
@@ -8,30 +8,30 @@ from pathlib import Path
 
 import torch
 
-from mirrormark.agent.agent import Mind
+from mirrormark.agent.agent import Agent
 from mirrormark.envs import bodies
 from mirrormark.presets import preset as get_preset
 from mirrormark.training.checkpoint import CheckpointError
-from mirrormark.training.env_config import WorldSetup, build_mind
+from mirrormark.training.env_config import EnvConfig, build_agent
 from mirrormark.training.weights import LEFT_OUT, find, load_weights, shipped
 
 UNTRAINED = "untrained"
 ALIKE = (
-    *("body", "tone", "tone_scale", "mirror", "mirrorless_share", "mark", "movement", "senses"),
+    *("body", "tone", "tone_scale", "mirror", "mirrorless_share", "mark", "babbling", "senses"),
     "biased_noise",
 )
-"""What minds must share to be examined together: seeds are compared, not upbringings."""
+"""What agents must share to be examined together: seeds are compared, not upbringings."""
 
 
 @dataclass(frozen=True)
-class Subject:
-    """One mind that sits the exam."""
+class Candidate:
+    """One agent that takes the exam."""
 
     run: str
     checkpoint: str
     training_seed: int
-    setup: WorldSetup
-    mind: Mind
+    setup: EnvConfig
+    agent: Agent
     fingerprint: str
     """SHA-256 of its weights."""
     folder: Path | None = None
@@ -44,26 +44,26 @@ class Subject:
         return f"{self.run}@{self.checkpoint}".replace("/", "_")
 
 
-def load(path: Path, device: torch.device | str = "cpu") -> Subject:
-    """The mind that `path` means, or that is shipped for the body of that name; one that is damaged or
+def load(path: Path, device: torch.device | str = "cpu") -> Candidate:
+    """The agent that `path` means, or that is shipped for the body of that name; one that is damaged or
     missing is named in one sentence."""
     place = _find(path)
     try:
-        mind, setup, about = load_weights(place, device)
+        agent, setup, metadata = load_weights(place, device)
     except CheckpointError as reason:
         raise CheckpointError(f"{reason} Copy it again, or give another checkpoint or snapshot.") from reason
     bodies.get(setup.body)
     folder = _run_folder(place)
     run, checkpoint = folder.name if folder else place.parent.name, place.name
     if place == shipped(setup.body):
-        run, checkpoint = f"shipped-{setup.body}", f"episodes-{about.get('episodes', 0)}"
-    return Subject(
+        run, checkpoint = f"shipped-{setup.body}", f"episodes-{metadata.get('episodes', 0)}"
+    return Candidate(
         run=run,
         checkpoint=checkpoint,
-        training_seed=int(about.get("seed", 0)),
+        training_seed=int(metadata.get("seed", 0)),
         setup=setup,
-        mind=mind,
-        fingerprint=fingerprint(mind),
+        agent=agent,
+        fingerprint=fingerprint(agent),
         folder=folder,
         costless=_costless(folder),
     )
@@ -76,68 +76,68 @@ def _find(path: Path) -> Path:
     except CheckpointError as reason:
         raise CheckpointError(f"{reason} {_instead(path)}".rstrip()) from None
     if place.parent == path:
-        raise CheckpointError(f"{path} holds several minds: give the run, {path.parent}, or one, {place}.")
+        raise CheckpointError(f"{path} holds several agents: give the run, {path.parent}, or one, {place}.")
     return place
 
 
 def _instead(path: Path) -> str:
     if not path.is_dir():
         shipped_names = " or ".join(name for name in bodies.names() if shipped(name))
-        return f"Shipped minds go by the name of their body: {shipped_names or 'there are none'}."
+        return f"Shipped agents go by the name of their body: {shipped_names or 'there are none'}."
     runs = sorted(inner for inner in path.iterdir() if (inner / "config.json").is_file())
     return f"It is a folder of runs: give one of them, such as {runs[0]}." if runs else ""
 
 
 def untrained(
     preset: str, body: str | None = None, seed: int = 0, device: torch.device | str = "cpu"
-) -> Subject:
-    """A mind that has learned nothing, of a preset's sizes."""
+) -> Candidate:
+    """An agent that has learned nothing, of a preset's sizes."""
     found = get_preset(preset)
-    setup = found.world
+    setup = found.env
     if body is not None and body != setup.body:
         setup = replace(setup, body=body, tone=None)  # a tone is a body's own
     bodies.get(setup.body)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        mind = build_mind(found.mind, setup.worlds(1)).eval().requires_grad_(False)
-    return Subject(f"{UNTRAINED}-{preset}", UNTRAINED, seed, setup, mind.to(device), fingerprint(mind))
+        agent = build_agent(found.agent, setup.make_envs(1)).eval().requires_grad_(False)
+    return Candidate(f"{UNTRAINED}-{preset}", UNTRAINED, seed, setup, agent.to(device), fingerprint(agent))
 
 
-def check(subjects: Sequence[Subject]) -> None:
-    """Whether they can sit one exam together, or a sentence that says why not."""
-    if not any(not subject.costless for subject in subjects):
-        raise ValueError("no mind to examine: name a run or a checkpoint, or --preset for a new mind.")
-    first = subjects[0].setup
-    for subject in subjects[1:]:
+def check(candidates: Sequence[Candidate]) -> None:
+    """Whether they can take one exam together, or a sentence that says why not."""
+    if not any(not candidate.costless for candidate in candidates):
+        raise ValueError("no agent to examine: name a run or a checkpoint, or --preset for a new agent.")
+    first = candidates[0].setup
+    for candidate in candidates[1:]:
         for name in ALIKE:
-            if _resolved(subject.setup, name) != _resolved(first, name):
+            if _resolved(candidate.setup, name) != _resolved(first, name):
                 raise ValueError(
-                    f"{subject.run} differs from {subjects[0].run} in {name}: examine each kind by itself."
+                    f"{candidate.run} differs from {candidates[0].run} in {name}: examine each kind by itself."
                 )
-    seeds = [(subject.training_seed, subject.costless) for subject in subjects]
+    seeds = [(candidate.training_seed, candidate.costless) for candidate in candidates]
     if len(set(seeds)) < len(seeds):
         raise ValueError(
-            f"two minds share training seed {max(seeds, key=seeds.count)[0]}: seeds are the independent"
+            f"two agents share training seed {max(seeds, key=seeds.count)[0]}: seeds are the independent"
             " cases, so give one checkpoint of each."
         )
-    names = [subject.name for subject in subjects]
+    names = [candidate.name for candidate in candidates]
     if len(set(names)) < len(names):
         raise ValueError(
-            f"two minds are called {max(names, key=names.count)}, and results are kept by name: rename one"
+            f"two agents are called {max(names, key=names.count)}, and results are kept by name: rename one"
             " of the run folders."
         )
 
 
-def _resolved(setup: WorldSetup, name: str) -> object:
+def _resolved(setup: EnvConfig, name: str) -> object:
     """A tone that was left open is the body's default."""
     value = getattr(setup, name)
     return bodies.get(setup.body).tones[0] if name == "tone" and value is None else value
 
 
-def fingerprint(mind: Mind) -> str:
+def fingerprint(agent: Agent) -> str:
     """SHA-256 over the weights that act: the same for every loading of a snapshot."""
     digest = hashlib.sha256()
-    for name, value in sorted(mind.state_dict().items()):
+    for name, value in sorted(agent.state_dict().items()):
         if not name.startswith(LEFT_OUT):
             digest.update(name.encode())
             digest.update(value.detach().float().cpu().numpy().tobytes())
@@ -153,4 +153,4 @@ def _costless(folder: Path | None) -> bool:
     if folder is None:
         return False
     config = json.loads((folder / "config.json").read_text())
-    return config.get("life", {}).get("learner", {}).get("cost") == "none"
+    return config.get("training", {}).get("learner", {}).get("cost") == "none"

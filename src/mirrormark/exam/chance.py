@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from rich.progress import track
 
-from mirrormark.envs.babbling import KINDS, Movement, MovementConfig
-from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS, Worlds
+from mirrormark.envs.babbling import KINDS, Babbling, BabblingConfig
+from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS, MirrorMarkEnvs
 from mirrormark.exam.oracle import Oracle
 from mirrormark.exam.statistics import wilson
 
@@ -21,7 +21,7 @@ def bench_chance(
     seed: int = 0,
     out: Path | None = None,
 ) -> None:
-    """Removal by every everyday movement and by the scripted oracle, with 95% intervals.
+    """Removal by every motor babbling and by the scripted oracle, with 95% intervals.
 
     Args:
         body: Which body.
@@ -35,20 +35,20 @@ def bench_chance(
     if episodes < 1 or oracle_episodes < 1:
         raise ValueError("episodes and oracle_episodes must be at least 1.")
     rows = []
-    for player in (*KINDS, "oracle"):
-        n = oracle_episodes if player == "oracle" else episodes
-        worlds = Worlds(body, n, senses=("proprioception",), tone=tone, tone_scale=tone_scale)
-        removed, yoked, distance = _play(worlds, player, seed)
+    for agent in (*KINDS, "oracle"):
+        n = oracle_episodes if agent == "oracle" else episodes
+        envs = MirrorMarkEnvs(body, n, senses=("proprioception",), tone=tone, tone_scale=tone_scale)
+        removed, yoked, distance = _play(envs, agent, seed)
         low, high = wilson(int(removed.sum()), n)
         rows.append(
             {
-                "body": body, "tone": worlds.scene.tone, "tone_scale": tone_scale, "player": player,
+                "body": body, "tone": envs.scene.tone, "tone_scale": tone_scale, "player": agent,
                 "episodes": n, "removed": float(removed.mean()), "low": low, "high": high,
                 "yoked_touched": float(yoked.mean()), "mean_distance_m": distance,
             }
         )  # fmt: skip
         print(
-            f"{body} ({worlds.scene.tone} x{tone_scale}) {player:>6}: removed {removed.mean():.1%}"
+            f"{body} ({envs.scene.tone} x{tone_scale}) {agent:>6}: removed {removed.mean():.1%}"
             f" [{low:.1%}, {high:.1%}], yoked site touched {yoked.mean():.1%},"
             f" distance {100 * distance:.1f} cm, n = {n}",
             flush=True,
@@ -57,18 +57,18 @@ def bench_chance(
         out.write_text(json.dumps(rows, indent=1) + "\n")
 
 
-def _play(worlds: Worlds, player: str, seed: int) -> tuple[np.ndarray, np.ndarray, float]:
-    observation, info = worlds.reset(seed=seed)
-    movement, oracle = None, None
-    if player == "oracle":
-        oracle = Oracle(worlds)
+def _play(envs: MirrorMarkEnvs, agent: str, seed: int) -> tuple[np.ndarray, np.ndarray, float]:
+    observation, info = envs.reset(seed=seed)
+    babbling, oracle = None, None
+    if agent == "oracle":
+        oracle = Oracle(envs)
         oracle.begin()
     else:
-        movement = Movement(MovementConfig(player), worlds.actions)  # pyright: ignore[reportArgumentType]
-        movement.begin(range(seed, seed + worlds.n))
+        babbling = Babbling(BabblingConfig(agent), envs.actions)  # pyright: ignore[reportArgumentType]
+        babbling.begin(range(seed, seed + envs.n))
     distance = 0.0
-    for _ in track(range(EPISODE_CONTROL_STEPS), description=player, transient=True):
-        action = movement.act(observation) if movement else oracle.act()  # pyright: ignore[reportOptionalMemberAccess]
-        observation, *_, info = worlds.step(action)
+    for _ in track(range(EPISODE_CONTROL_STEPS), description=agent, transient=True):
+        action = babbling.act(observation) if babbling else oracle.act()  # pyright: ignore[reportOptionalMemberAccess]
+        observation, *_, info = envs.step(action)
         distance += float(np.mean(info["hand_mark_distance_m"])) / EPISODE_CONTROL_STEPS
     return info["mark_removed"], info["yoked_touched"], distance

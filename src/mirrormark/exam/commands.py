@@ -1,4 +1,4 @@
-"""`mirrormark exam`: sit the exam, write tables, results and provenance. The report is the show's."""
+"""`mirrormark exam`: take the exam, write tables, results and provenance. The report is the show's."""
 
 import dataclasses
 import json
@@ -15,15 +15,15 @@ from rich.console import Console
 
 from mirrormark.exam import candidates, conditions, history, probes, tables
 from mirrormark.exam.agents import Mode
-from mirrormark.exam.candidates import Subject
-from mirrormark.exam.exam_run import Settings, claim, left_out, sit
+from mirrormark.exam.candidates import Candidate
+from mirrormark.exam.exam_run import Settings, claim, left_out, take_exam
 from mirrormark.exam.findings import lead
-from mirrormark.exam.measures import NO_MIND
-from mirrormark.exam.progress import Telling
+from mirrormark.exam.measures import NO_AGENT
+from mirrormark.exam.progress import ExamProgress
 from mirrormark.exam.protocol import Tables
 from mirrormark.exam.recording import save
 from mirrormark.exam.results import clean, dump, results
-from mirrormark.exam.workers import crew
+from mirrormark.exam.workers import worker_pool
 from mirrormark.training.checkpoint import write_json
 from mirrormark.training.commands import Device, choose_device
 from mirrormark.training.run_folder import command, versions
@@ -46,29 +46,29 @@ def exam(
     device: Device = "cpu",
     report: Annotated[Report | None, tyro.conf.Suppress] = None,
 ) -> Path:
-    """Sit the mirror-mark exam with all its controls; an interrupted exam goes on where it stopped.
+    """Take the mirror-mark exam with all its controls; an interrupted exam goes on where it stopped.
 
     Args:
         checkpoints: Run folders, checkpoints or snapshots, one for each training seed; or a body's name
-            (infant, arm): the mind that is shipped for it.
+            (infant, arm): the agent that is shipped for it.
         out: Folder for tables and results.
-        preset: Without checkpoints: examine a new, untrained mind of this preset.
+        preset: Without checkpoints: examine a new, untrained agent of this preset.
         body: With --preset: which body.
-        runs: Runs of each condition for each mind.
+        runs: Runs of each condition for each agent.
         chance_runs: Runs of each random movement; below 1,000 nothing can be called passed.
         first_exam_seed: Number of the first world; weights are chosen on 1000 and above, reported on 0.
         mode: Draw actions from the policy, or take its mean.
         only: Conditions to run; none: all.
-        device: Where mind and eye run.
+        device: Where agent and eye run.
         report: Called at the end, to write the report.
     """
     console = Console()
     settings = Settings(runs, first_exam_seed, chance_runs, mode, only or conditions.names())
-    summon = partial(gather, checkpoints, preset, body, device)
-    with crew(summon, device) as helpers:
-        minds = summon()
-        helpers = helpers if minds[0].mind.device.type == "cuda" else None
-        found = examine(minds, out, settings, console, helpers)
+    load = partial(load_candidates, checkpoints, preset, body, device)
+    with worker_pool(load, device) as helpers:
+        agents = load()
+        helpers = helpers if agents[0].agent.device.type == "cuda" else None
+        found = examine(agents, out, settings, console, helpers)
         show(found, console)
         console.print(f"Tables and results: {out}", highlight=False)
         if report:
@@ -76,23 +76,23 @@ def exam(
     return out
 
 
-def gather(
+def load_candidates(
     checkpoints: tuple[Path, ...], preset: str | None, body: str | None, device: Device
-) -> list[Subject]:
-    """The minds that were asked for."""
+) -> list[Candidate]:
+    """The agents that were asked for."""
     if checkpoints and preset:
-        raise ValueError("--preset asks for a new mind, but checkpoints were given too: leave one out.")
+        raise ValueError("--preset asks for a new agent, but checkpoints were given too: leave one out.")
     if body and not preset:
         raise ValueError("--body is read with --preset only: a checkpoint knows its body.")
     if not checkpoints and not preset:
-        raise ValueError("no mind to examine: name a run or a checkpoint, or --preset for a new mind.")
+        raise ValueError("no agent to examine: name a run or a checkpoint, or --preset for a new agent.")
     if preset:
         return [candidates.untrained(preset, body, device=choose_device(device))]
     return [candidates.load(path, choose_device(device)) for path in checkpoints]
 
 
 def examine(
-    minds: list[Subject],
+    agents: list[Candidate],
     out: Path,
     settings: Settings,
     console: Console | None = None,
@@ -100,26 +100,26 @@ def examine(
 ) -> dict:
     """The whole exam: what is on disk is not done again. Returns what results.json holds."""
     console, watch = console or Console(quiet=True), _Stopwatch()
-    claim(minds, out, settings)  # before anything is shown: it may refuse
-    with Telling(console) as telling:
+    claim(agents, out, settings)  # before anything is shown: it may refuse
+    with ExamProgress(console) as progress:
 
         def tell(what: str, done: int, of: int) -> None:
             watch.begin(what)
-            telling.begin(what, done, of)
+            progress.begin(what, done, of)
 
         def probe() -> None:
             watch.begin("probes")
-            _probe(_shown(minds), out, console)
+            _probe(_shown(agents), out, console)
 
-        found = sit(minds, out, settings, tell, helpers, meanwhile=probe)
+        found = take_exam(agents, out, settings, tell, helpers, meanwhile=probe)
     watch.begin("results")
-    looked = _look_closer(minds, out)
+    looked = _look_closer(agents, out)
     told = dataclasses.asdict(settings) | {"conditions": list(settings.conditions)}
-    setup = minds[0].setup
+    setup = agents[0].setup
     without, mark = left_out(setup, settings), setup.mark
     summary = results(found, told, mark.reach_m, looked, without, mark.hold_sim_steps)
     dump(summary, out / "results.json")
-    _write_provenance(minds, out, found, watch)
+    _write_provenance(agents, out, found, watch)
     return summary
 
 
@@ -140,55 +140,55 @@ class _Stopwatch:
         return {part: round(end - began, 2) for (part, began), end in zip(self._begun, ends, strict=True)}
 
 
-def _shown(minds: list[Subject]) -> Subject:
-    """The mind of probes, dream, strip and film."""
-    return next(mind for mind in minds if not mind.costless)
+def _shown(agents: list[Candidate]) -> Candidate:
+    """The agent of probes, dream, strip and film."""
+    return next(agent for agent in agents if not agent.costless)
 
 
-def _recording(mind: Subject, out: Path) -> dict[str, np.ndarray]:
-    with np.load(out / "parts" / mind.name / "recording.npz") as stored:
+def _recording(agent: Candidate, out: Path) -> dict[str, np.ndarray]:
+    with np.load(out / "parts" / agent.name / "recording.npz") as stored:
         return dict(stored)
 
 
-def _probe(mind: Subject, out: Path, console: Console) -> None:
+def _probe(agent: Candidate, out: Path, console: Console) -> None:
     """What the self-prior has learned, as numbers and pictures beside the exam's parts."""
-    folder = out / "parts" / mind.name
+    folder = out / "parts" / agent.name
     if (folder / "probes.json").exists():
         return
     console.print("probes: what the self-prior has learned", highlight=False)
-    numbers, pictures = probes.probe(mind.mind, mind.setup)
-    pictures |= probes.dream_strip(mind.mind, _recording(mind, out))
+    numbers, pictures = probes.probe(agent.agent, agent.setup)
+    pictures |= probes.dream_strip(agent.agent, _recording(agent, out))
     save(folder / "probes.npz", pictures)
     write_json(folder / "probes.json", clean(numbers))
 
 
-def _look_closer(minds: list[Subject], out: Path) -> dict | None:
+def _look_closer(agents: list[Candidate], out: Path) -> dict | None:
     """Curves over training and the recorded run's scores as tables beside the exam's; the probes' numbers."""
-    shown = _shown(minds)
-    tables.write(history.training(minds), out / "training.parquet", history.TRAINING)
+    shown = _shown(agents)
+    tables.write(history.training(agents), out / "training.parquet", history.TRAINING)
     scored = history.scored(shown, _recording(shown, out))
     tables.write(scored, out / "scored.parquet", history.SCORED)
     numbers = json.loads((out / "parts" / shown.name / "probes.json").read_text())
     return {"run": shown.run, "checkpoint": shown.checkpoint, **numbers} if numbers else None
 
 
-def _write_provenance(minds: list[Subject], out: Path, found: Tables, watch: _Stopwatch) -> None:
+def _write_provenance(agents: list[Candidate], out: Path, found: Tables, watch: _Stopwatch) -> None:
     """When, where and with what: everything that may differ between two equal exams."""
     path = out / "provenance.json"
-    sittings = json.loads(path.read_text())["sittings"] if path.exists() else []
+    sessions = json.loads(path.read_text())["sessions"] if path.exists() else []
     took = {"seconds": round(time.time() - watch.began_s, 2), "took_s": watch.took_s()}
-    sittings.append({"began_s": watch.began_s, **took, "command": command()})
+    sessions.append({"began_s": watch.began_s, **took, "command": command()})
     sources = [
         {
             "run": m.run,
             "folder": str(m.folder) if m.folder else None,
             "weights_sha256": m.fingerprint,
-            "posture_precision": m.mind.config.imagination.posture_precision,
+            "posture_precision": m.agent.config.imagination.posture_precision,
         }
-        for m in minds
+        for m in agents
     ]
     rows = {"episodes": len(found.episodes), "steps": len(found.steps)}
-    write_json(path, {"sittings": sittings, "versions": versions(), "minds": sources, "rows": rows})
+    write_json(path, {"sessions": sessions, "versions": versions(), "agents": sources, "rows": rows})
 
 
 def show(found: dict, console: Console) -> None:
@@ -203,8 +203,8 @@ def show(found: dict, console: Console) -> None:
     for condition in listed:
         low, high = (100 * end for end in condition["interval"])
         line = f"  {condition['title']:<38} {100 * condition['rate']:4.0f}%  ({low:.0f}–{high:.0f}%)"
-        minds = sum(seed["training_seed"] != NO_MIND for seed in condition["seeds"])
-        seeds = f", seeds={minds}" if minds else ""
+        agents = sum(seed["training_seed"] != NO_AGENT for seed in condition["seeds"])
+        seeds = f", seeds={agents}" if agents else ""
         console.print(f"{line}  n={condition['n']}{seeds}", highlight=False)
     for name, reason in found["left_out"].items():
         console.print(f"  left out: {conditions.title(name)} ({reason})", highlight=False)

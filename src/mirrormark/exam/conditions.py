@@ -1,9 +1,9 @@
 """The exam's conditions: who acts, before which mirror, with which mark. `register` adds another.
 
-Each condition is told as a change of the life's own world, so a mind is examined before its own mirror.
-All conditions of a mind run in the same worlds (exam_seed: same reset, same site), so they can be compared
-world by world. The yoked site needs no runs of its own: its touches are timed in the exam's runs. Chance is
-shared by all minds of a body.
+Each condition is told as a change of the training run's own world, so an agent is examined before its own
+mirror. All conditions of an agent run in the same worlds (exam_seed: same reset, same site), so they can be
+compared world by world. The yoked site needs no runs of its own: its touches are timed in the exam's runs.
+Chance is shared by all agents of a body.
 """
 
 import math
@@ -12,12 +12,12 @@ from typing import Literal
 
 from mirrormark.envs.mark import MarkConfig
 from mirrormark.envs.mirror import MirrorConfig, MirrorKind
-from mirrormark.envs.mirror_mark import Worlds
+from mirrormark.envs.mirror_mark import MirrorMarkEnvs
 from mirrormark.envs.senses import Device
 from mirrormark.exam.hidden_site import hidden_site
-from mirrormark.training.env_config import WorldSetup
+from mirrormark.training.env_config import EnvConfig
 
-Player = Literal["mind", "untrained", "iid", "everyday", "oracle"]
+ExamAgent = Literal["agent", "untrained", "iid", "babbling", "oracle"]
 Role = Literal["exam", "negative", "reported"]
 
 
@@ -30,41 +30,42 @@ class Condition:
     """As figures and report call it."""
     role: Role = "reported"
     """exam: what is judged; negative: must be beaten to pass; reported: shown, never a gate."""
-    player: Player = "mind"
+    agent: ExamAgent = "agent"
     mirror: MirrorKind = "present"
-    """The mirror's place and size are the life's own; what it does is the condition's."""
+    """The mirror's place and size are the training run's own; what it does is the condition's."""
     delay_control_steps: int = 0
     """Age of the reflection in a delayed mirror."""
     yaw_change_rad: float = 0.0
-    """Added to the turn of the life's mirror."""
+    """Added to the turn of the training run's mirror."""
     distance_change_m: float = 0.0
-    """Added to the distance of the life's mirror."""
+    """Added to the distance of the training run's mirror."""
     sham: bool = False
     """The mark is timed and touched as ever, but cannot be seen."""
     recoloured: bool = False
-    """The life's mark with red and green exchanged; a mark that this leaves as it is becomes its negative."""
+    """The training run's mark with red and green exchanged; a mark that this leaves as it is becomes its
+    negative."""
     radius_scale: float = 1.0
-    """Factor on the radius of the life's mark."""
+    """Factor on the radius of the training run's mark."""
     out_of_sight: bool = False
     """Stick the mark where the body reaches it but its mirror does not show it (see hidden_site.py)."""
     costless: bool = False
-    """For minds trained without the self-prior's cost, and only for them."""
+    """For agents trained without the self-prior's cost, and only for them."""
 
     @property
     def sees(self) -> bool:
         """Whether anyone looks: players without eyes run on physics alone, ten times as fast."""
-        return self.player in ("mind", "untrained")
+        return self.agent in ("agent", "untrained")
 
     @property
-    def per_mind(self) -> bool:
+    def per_agent(self) -> bool:
         """Run once for each checkpoint; else once for the body."""
-        return self.player in ("mind", "untrained")
+        return self.agent in ("agent", "untrained")
 
-    def worlds(self, setup: WorldSetup, n: int, device: Device = "cpu") -> Worlds:
-        """n worlds of this condition, with all else as in a life; `device` is the eye's."""
-        return setup.worlds(n, device, mirror=self.mirror_of(setup), mark=self.mark_of(setup))
+    def make_envs(self, setup: EnvConfig, n: int, device: Device = "cpu") -> MirrorMarkEnvs:
+        """n worlds of this condition, with all else as in a training run; `device` is the eye's."""
+        return setup.make_envs(n, device, mirror=self.mirror_of(setup), mark=self.mark_of(setup))
 
-    def mirror_of(self, setup: WorldSetup) -> MirrorConfig:
+    def mirror_of(self, setup: EnvConfig) -> MirrorConfig:
         own = setup.mirror
         return replace(
             own,
@@ -74,7 +75,7 @@ class Condition:
             distance_m=own.distance_m + self.distance_change_m,
         )
 
-    def mark_of(self, setup: WorldSetup) -> MarkConfig:
+    def mark_of(self, setup: EnvConfig) -> MarkConfig:
         own = setup.mark
         mark = replace(own, radius_m=self.radius_scale * own.radius_m)
         if self.recoloured:
@@ -88,17 +89,17 @@ class Condition:
             mark = replace(mark, surface=found.surface, site_m=found.site_m, forward_angle_rad=math.pi)
         return mark
 
-    def why_not(self, setup: WorldSetup) -> str | None:
-        """Why this condition cannot be had with a life's body and mirror, in words; None: it can."""
+    def why_not(self, setup: EnvConfig) -> str | None:
+        """Why this condition cannot be had with a training run's body and mirror, in words; None: it can."""
         try:
-            self.worlds(replace(setup, senses=("proprioception",)), 1).reset(seed=0)
+            self.make_envs(replace(setup, senses=("proprioception",)), 1).reset(seed=0)
         except ValueError as reason:
             return str(reason)
         return None
 
 
-def _before_a_mirror(setup: WorldSetup) -> WorldSetup:
-    """A life before a mirror that reflects, whatever its own did; the eye's kind does not matter."""
+def _before_a_mirror(setup: EnvConfig) -> EnvConfig:
+    """A training run before a mirror that reflects, whatever its own did; the eye's kind does not matter."""
     mirror = replace(setup.mirror, kind="present", delay_control_steps=0)
     return replace(setup, mirror=mirror, senses=("proprioception",), biased_noise=False)
 
@@ -125,9 +126,9 @@ for _condition in (
     Condition("absent", "no mirror", "negative", mirror="absent"),
     Condition("covered", "mirror covered", "negative", mirror="covered"),
     Condition("sham", "sham mark (invisible)", "negative", sham=True),
-    Condition("untrained", "untrained mind", "negative", "untrained"),
+    Condition("untrained", "untrained agent", "negative", "untrained"),
     Condition("iid", "random actions, i.i.d.", "negative", "iid"),
-    Condition("everyday", "everyday movement", "negative", "everyday"),
+    Condition("babbling", "motor babbling", "negative", "babbling"),
     Condition("oracle", "scripted oracle (told the site)", "reported", "oracle"),
     Condition("delayed-0.5s", "mirror delayed 0.5 s", mirror="delayed", delay_control_steps=10),
     Condition("delayed-1s", "mirror delayed 1 s", mirror="delayed", delay_control_steps=20),

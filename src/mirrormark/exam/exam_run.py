@@ -1,6 +1,6 @@
-"""One sitting of the exam: every condition for every mind, each kept on disk as soon as it is done.
+"""One sitting of the exam: every condition for every agent, each kept on disk as soon as it is done.
 
-OUT/sitting.json        what is examined and how; another exam in the same folder is refused
+OUT/exam.json        what is examined and how; another exam in the same folder is refused
 OUT/parts/MIND/CONDITION.{episodes,steps}.parquet   a finished condition, never run again
 OUT/parts/MIND/recording.npz                        three chosen runs of the exam, as seen and as acted
 """
@@ -15,28 +15,28 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from mirrormark.envs.babbling import MovementConfig
+from mirrormark.envs.babbling import BabblingConfig
 from mirrormark.envs.senses import Device
 from mirrormark.exam import conditions, tables, workers
-from mirrormark.exam.agents import MindPlayer, Mode, MovementPlayer, OraclePlayer, Player
-from mirrormark.exam.candidates import Subject, check
+from mirrormark.exam.agents import BabblingAgent, ExamAgent, Mode, OracleAgent, TrainedAgent
+from mirrormark.exam.candidates import Candidate, check
 from mirrormark.exam.conditions import EXAM, Condition
-from mirrormark.exam.measures import NO_MIND
-from mirrormark.exam.protocol import Keys, Tables, run_condition
+from mirrormark.exam.measures import NO_AGENT
+from mirrormark.exam.protocol import RunKey, Tables, run_condition
 from mirrormark.exam.recording import keep_three, save
 from mirrormark.training.checkpoint import write_json
-from mirrormark.training.env_config import WorldSetup, build_mind
+from mirrormark.training.env_config import EnvConfig, build_agent
 
 CHANCE = "chance"
-"""Name of the part that holds the conditions in which no mind acts."""
+"""Name of the part that holds the conditions in which no agent acts."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How the exam is sat. The same settings and minds give the same results, byte for byte."""
+    """How the exam is taken. The same settings and agents give the same results, byte for byte."""
 
     runs: int = 80
-    """Runs a mind and condition (paper: 8 seeds × 10 runs)."""
+    """Runs an agent and condition (paper: 8 seeds × 10 runs)."""
     first_exam_seed: int = 0
     """Worlds are numbered from here: results are reported from 0 on, weights chosen from 1000 on."""
     chance_runs: int = 1000
@@ -66,8 +66,8 @@ Progress = Callable[[str, int, int], None]
 """Told the condition that begins, how many are done and how many there are."""
 
 
-def sit(
-    subjects: Sequence[Subject],
+def take_exam(
+    candidates: Sequence[Candidate],
     out: Path,
     settings: Settings,
     progress: Progress | None = None,
@@ -76,25 +76,29 @@ def sit(
 ) -> Tables:
     """Run what is not on disk yet; the whole exam's tables, in a fixed order.
 
-    helpers: a crew that runs conditions beside this process. meanwhile: done here before waiting for the
-    last of them, when the exam itself is on disk.
+    helpers: a worker pool that runs conditions beside this process. meanwhile: done here before waiting for
+    the last of them, when the exam itself is on disk.
     """
-    claim(subjects, out, settings)
-    sent = _send(subjects, out, settings, helpers) if helpers else {}
-    first = subjects[0].setup
+    claim(candidates, out, settings)
+    sent = _send(candidates, out, settings, helpers) if helpers else {}
+    first = candidates[0].setup
     without = left_out(first, settings)
-    jobs = [job for job in _jobs(subjects, settings) if job[1].name not in without]
+    jobs = [job for job in _jobs(candidates, settings) if job[1].name not in without]
     parts: dict[str, Tables] = {}
 
     def run(job: Job) -> None:
-        (subject, condition), name = job, _name(*job)
+        (candidate, condition), name = job, _name(*job)
         if progress:
-            who = f"{subject.run}: {condition.title}" if subject and len(subjects) > 1 else condition.title
+            who = (
+                f"{candidate.run}: {condition.title}"
+                if candidate and len(candidates) > 1
+                else condition.title
+            )
             beside = [n for n, help in sent.items() if help.done() and not help.cancelled()]
             progress(who, len({*parts, *beside}), len(jobs))
         if name in sent and not sent[name].cancelled() and (problem := sent[name].exception()):
             warnings.warn(f"{condition.title}: a helper failed ({problem!r}); it runs here.", stacklevel=3)
-        parts[name] = _part(subject, first, condition, out, settings)
+        parts[name] = _part(candidate, first, condition, out, settings)
 
     for job in sorted(jobs, key=lambda job: _name(*job) in sent):
         if _name(*job) not in sent or sent[_name(*job)].cancel():
@@ -113,63 +117,65 @@ def sit(
     return Tables(episodes, steps)
 
 
-Job = tuple[Subject | None, Condition]
+Job = tuple[Candidate | None, Condition]
 
 
-def _jobs(subjects: Sequence[Subject], settings: Settings) -> list[Job]:
+def _jobs(candidates: Sequence[Candidate], settings: Settings) -> list[Job]:
     wanted = [conditions.get(name) for name in settings.conditions]
-    jobs: list[Job] = [(s, c) for s in subjects for c in wanted if c.per_mind and c.costless == s.costless]
-    return jobs + [(None, c) for c in wanted if not c.per_mind]
+    jobs: list[Job] = [(s, c) for s in candidates for c in wanted if c.per_agent and c.costless == s.costless]
+    return jobs + [(None, c) for c in wanted if not c.per_agent]
 
 
-def _name(subject: Subject | None, condition: Condition) -> str:
-    return f"{subject.name if subject else CHANCE}/{condition.name}"
+def _name(candidate: Candidate | None, condition: Condition) -> str:
+    return f"{candidate.name if candidate else CHANCE}/{condition.name}"
 
 
 def _send(
-    subjects: Sequence[Subject], out: Path, settings: Settings, helpers: Executor
+    candidates: Sequence[Candidate], out: Path, settings: Settings, helpers: Executor
 ) -> dict[str, Future[None]]:
     """Give helpers all but the exam itself and the hidden site, whose search is done here only.
 
     They begin at the end, with the longest; this process goes on from the beginning.
     """
     sent: dict[str, Future[None]] = {}
-    for subject, condition in reversed(_jobs(subjects, settings)):
-        setup = subjects[0].setup
+    for candidate, condition in reversed(_jobs(candidates, settings)):
+        setup = candidates[0].setup
         if condition.name != EXAM and not condition.out_of_sight and condition.why_not(setup) is None:
-            which = (subjects.index(subject), subject.fingerprint) if subject else None
+            which = (candidates.index(candidate), candidate.fingerprint) if candidate else None
             job = helpers.submit(_help, which, setup, condition, out, settings)
-            sent[_name(subject, condition)] = job
+            sent[_name(candidate, condition)] = job
     return sent
 
 
 def _help(
-    which: tuple[int, str] | None, setup: WorldSetup, condition: Condition, out: Path, settings: Settings
+    which: tuple[int, str] | None, setup: EnvConfig, condition: Condition, out: Path, settings: Settings
 ) -> None:
-    """In a helper: one condition of the mind with this number and these weights, onto the disk."""
-    subject = workers.minds()[which[0]] if which else None
-    if which and subject and subject.fingerprint != which[1]:
-        raise RuntimeError("the helper's mind has other weights")
-    _part(subject, setup, condition, out, settings)
+    """In a helper: one condition of the agent with this number and these weights, onto the disk."""
+    candidate = workers.agents()[which[0]] if which else None
+    if which and candidate and candidate.fingerprint != which[1]:
+        raise RuntimeError("the helper's agent has other weights")
+    _part(candidate, setup, condition, out, settings)
 
 
-def left_out(setup: WorldSetup, settings: Settings) -> dict[str, str]:
+def left_out(setup: EnvConfig, settings: Settings) -> dict[str, str]:
     """Conditions that this body and mirror cannot have, and why."""
     reasons = {name: conditions.get(name).why_not(setup) for name in settings.conditions}
     return {name: reason for name, reason in reasons.items() if reason is not None}
 
 
-def claim(subjects: Sequence[Subject], out: Path, settings: Settings) -> None:
-    """The folder belongs to one exam: the same minds, the same settings. Nothing happens the second time."""
-    check(subjects)
+def claim(candidates: Sequence[Candidate], out: Path, settings: Settings) -> None:
+    """The folder belongs to one exam: the same agents, the same settings. Nothing happens the second time."""
+    check(candidates)
     plan = {
         "settings": {**vars(settings), "conditions": list(settings.conditions)},
-        "minds": [[subject.name, subject.training_seed, subject.fingerprint] for subject in subjects],
+        "agents": [
+            [candidate.name, candidate.training_seed, candidate.fingerprint] for candidate in candidates
+        ],
     }
-    path = out / "sitting.json"
+    path = out / "exam.json"
     if path.exists():
         if json.loads(path.read_text()) != plan:
-            raise ValueError(f"{out} holds another exam (other minds or settings): choose another --out.")
+            raise ValueError(f"{out} holds another exam (other agents or settings): choose another --out.")
         return
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ValueError(f"{out} exists and holds no exam: choose an empty folder for --out.")
@@ -178,43 +184,43 @@ def claim(subjects: Sequence[Subject], out: Path, settings: Settings) -> None:
 
 
 def _part(
-    subject: Subject | None, setup: WorldSetup, condition: Condition, out: Path, settings: Settings
+    candidate: Candidate | None, setup: EnvConfig, condition: Condition, out: Path, settings: Settings
 ) -> Tables:
-    folder = out / "parts" / (subject.name if subject else CHANCE)
+    folder = out / "parts" / (candidate.name if candidate else CHANCE)
     paths = [folder / f"{condition.name}.{kind}.parquet" for kind in ("episodes", "steps")]
     if all(path.exists() for path in paths):
-        return Tables(tables.read(paths[0], tables.EPISODES), tables.read(paths[1], tables.STEPS))
+        return Tables(tables.features(paths[0], tables.EPISODES), tables.features(paths[1], tables.STEPS))
     folder.mkdir(parents=True, exist_ok=True)
-    found = _run(subject, setup, condition, folder, settings)
+    found = _run(candidate, setup, condition, folder, settings)
     tables.write(found.episodes, paths[0], tables.EPISODES)
     tables.write(found.steps, paths[1], tables.STEPS)
     return found
 
 
 def _run(
-    subject: Subject | None, setup: WorldSetup, condition: Condition, folder: Path, settings: Settings
+    candidate: Candidate | None, setup: EnvConfig, condition: Condition, folder: Path, settings: Settings
 ) -> Tables:
-    random = condition.player in ("iid", "everyday")
+    random = condition.agent in ("iid", "babbling")
     n = settings.chance_runs if random else settings.runs
     seeds = list(range(settings.first_exam_seed, settings.first_exam_seed + n))
     eye = "symbolic" if "cell" in setup.senses else "pixels"
     if not condition.sees:
         setup = replace(setup, senses=("proprioception",))
-    worlds = condition.worlds(setup, n, _eye_device(subject, setup))
-    keys = Keys(
-        run=subject.run if subject else CHANCE,
-        checkpoint=subject.checkpoint if subject else "-",
+    envs = condition.make_envs(setup, n, _eye_device(candidate, setup))
+    keys = RunKey(
+        run=candidate.run if candidate else CHANCE,
+        checkpoint=candidate.checkpoint if candidate else "-",
         body=setup.body,
         condition=condition.name,
-        training_seed=subject.training_seed if subject else NO_MIND,
-        tone=worlds.scene.tone + (f" ×{setup.tone_scale:g}" if setup.tone_scale != 1 else ""),
+        training_seed=candidate.training_seed if candidate else NO_AGENT,
+        tone=envs.scene.tone + (f" ×{setup.tone_scale:g}" if setup.tone_scale != 1 else ""),
         eye=eye,
     )
     view = 0 if not condition.sees else 1 if condition.name == EXAM else settings.view_every_control_steps
     with torch.random.fork_rng():  # players seed torch; the caller's random numbers stay as they were
-        player = _player(subject, setup, condition, settings.mode)
+        agent = _player(candidate, setup, condition, settings.mode)
         found, recording = run_condition(
-            worlds, player, seeds, keys, sham=condition.sham, view_every=view, record=condition.name == EXAM
+            envs, agent, seeds, keys, sham=condition.sham, view_every=view, record=condition.name == EXAM
         )
     if recording is not None:
         kept = keep_three(setup, condition, found, recording)
@@ -222,23 +228,23 @@ def _run(
     return found
 
 
-def _eye_device(subject: Subject | None, setup: WorldSetup) -> Device:
-    """The eye looks where the mind thinks; without a mind or pixels, on the CPU."""
-    if subject is None or "vision" not in setup.senses:
+def _eye_device(candidate: Candidate | None, setup: EnvConfig) -> Device:
+    """The eye looks where the agent thinks; without an agent or pixels, on the CPU."""
+    if candidate is None or "vision" not in setup.senses:
         return "cpu"
-    return "cuda" if subject.mind.device.type == "cuda" else "cpu"
+    return "cuda" if candidate.agent.device.type == "cuda" else "cpu"
 
 
-def _player(subject: Subject | None, setup: WorldSetup, condition: Condition, mode: Mode) -> Player:
-    if condition.player == "iid":
-        return MovementPlayer(MovementConfig("iid"))
-    if condition.player == "everyday":
-        return MovementPlayer(setup.movement)
-    if condition.player == "oracle":
-        return OraclePlayer()
-    assert subject is not None
-    if condition.player == "mind":
-        return MindPlayer(subject.mind, mode)
-    torch.manual_seed(subject.training_seed)
-    fresh = build_mind(subject.mind.config, subject.setup.worlds(1))
-    return MindPlayer(fresh.to(next(subject.mind.dynamics.parameters()).device).eval(), mode)
+def _player(candidate: Candidate | None, setup: EnvConfig, condition: Condition, mode: Mode) -> ExamAgent:
+    if condition.agent == "iid":
+        return BabblingAgent(BabblingConfig("iid"))
+    if condition.agent == "babbling":
+        return BabblingAgent(setup.babbling)
+    if condition.agent == "oracle":
+        return OracleAgent()
+    assert candidate is not None
+    if condition.agent == "agent":
+        return TrainedAgent(candidate.agent, mode)
+    torch.manual_seed(candidate.training_seed)
+    fresh = build_agent(candidate.agent.config, candidate.setup.make_envs(1))
+    return TrainedAgent(fresh.to(next(candidate.agent.world_model.parameters()).device).eval(), mode)

@@ -15,9 +15,9 @@ _CONTROLS = {
     "absent": _Words("no mirror", "without one in {rate}"),
     "covered": _Words("covered mirror", "before a covered one in {rate}"),
     "sham": _Words("sham mark", "a sham mark, which it cannot see, in {rate}"),
-    "untrained": _Words("untrained mind", "an untrained mind took it off in {rate}"),
+    "untrained": _Words("untrained agent", "an untrained agent took it off in {rate}"),
     "iid": _Words("i.i.d. actions", "i.i.d. actions did in {rate} of {n}"),
-    "everyday": _Words("everyday movement", "random everyday movement did in {rate} of {n}"),
+    "babbling": _Words("motor babbling", "random motor babbling did in {rate} of {n}"),
     YOKED: _Words(
         "yoked site", "an invisible place elsewhere on the body was touched in {rate} of the same runs"
     ),
@@ -41,8 +41,8 @@ def word(results: dict[str, Any]) -> str:
 
 def finding(results: dict[str, Any]) -> str:
     """Removal with a mirror, and the same of every negative control that was run."""
-    exam, minds = results["conditions"][EXAM], len(results["minds"])
-    seeds = f" ({minds} training seeds)" if minds > 1 else ""
+    exam, agents = results["conditions"][EXAM], len(results["agents"])
+    seeds = f" ({agents} training seeds)" if agents > 1 else ""
     told = [f"With a mirror it took the mark off in {_percent(exam)} of {exam['n']} runs{seeds}"]
     for name in (*names("negative"), YOKED):
         if (found := _found(results, name)) is not None:

@@ -1,7 +1,7 @@
 """Where a body can be touched but not seen in its mirror: measured, not assumed, for any body.
 
 Candidates lie evenly on the body's mark surfaces, turned away from the mirror. They are watched through
-episodes of everyday movement; of those that no frame shows, the one that the oracle reaches best is taken.
+episodes of motor babbling; of those that no frame shows, the one that the oracle reaches best is taken.
 """
 
 from dataclasses import replace
@@ -12,23 +12,23 @@ import mujoco
 import numpy as np
 
 from mirrormark.envs.camera import joined
-from mirrormark.envs.mark import Patches, Site, site_near
+from mirrormark.envs.mark import MarkState, Site, site_near
 from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS
 from mirrormark.envs.raycaster.eye import Eye
 from mirrormark.envs.scene import Scene
-from mirrormark.envs.senses import Moment, own_eye
+from mirrormark.envs.senses import SimState, own_eye
 from mirrormark.exam.oracle import Oracle
-from mirrormark.training.env_config import WorldSetup, movement_of
+from mirrormark.training.env_config import EnvConfig, babbling_of
 
 DIRECTIONS = 120
 """Candidate directions on each surface (ours)."""
 LARGEST_AHEAD = 0.2
 """Largest cosine between a candidate's normal and straight ahead: 78° and more to the side (ours)."""
 WATCHED_EPISODES = 6
-"""Episodes of everyday movement in which a candidate must not be seen once (ours)."""
+"""Episodes of motor babbling in which a candidate must not be seen once (ours)."""
 LOOK_EVERY_CONTROL_STEPS = 10
 TRIED = 10
-"""Unseen candidates that the oracle tries: those that everyday movement came nearest to (ours)."""
+"""Unseen candidates that the oracle tries: those that motor babbling came nearest to (ours)."""
 ORACLE_TRIES = 4
 """Runs of the oracle at each unseen candidate; it must reach the site in half of them (ours)."""
 BARE_M = 0.04
@@ -42,10 +42,11 @@ class HiddenSite(NamedTuple):
 
 
 @lru_cache(maxsize=16)
-def hidden_site(setup: WorldSetup) -> HiddenSite | None:
-    """The site for the body, tone and mirror of a life; None where what is in reach is always seen."""
+def hidden_site(setup: EnvConfig) -> HiddenSite | None:
+    """The site for the body, tone and mirror of a training run; None where what is in reach is always
+    seen."""
     blind = replace(setup, senses=("proprioception",))
-    scene = blind.worlds(1).scene
+    scene = blind.make_envs(1).scene
     unseen = _unseen(blind, _candidates(scene, setup.mark.radius_m))[:TRIED]
     if not unseen:
         return None
@@ -90,31 +91,31 @@ def _bare(scene: Scene, site: Site) -> bool:
     return hit_m < 0 or hit_m > BARE_M
 
 
-def _unseen(setup: WorldSetup, sites: list[Site]) -> list[Site]:
-    """Sites of which no pixel is seen in some episodes of everyday movement, the nearest to hands first."""
-    moments, scene = _everyday(setup)
+def _unseen(setup: EnvConfig, sites: list[Site]) -> list[Site]:
+    """Sites of which no pixel is seen in some episodes of motor babbling, the nearest to hands first."""
+    moments, scene = _babbling(setup)
     looked, lived = joined(moments[::LOOK_EVERY_CONTROL_STEPS]), joined(moments)
-    eye, hands = own_eye(scene, 64, 64, "cpu"), Patches(scene, setup.mark, len(lived.xpos))
+    eye, hands = own_eye(scene, 64, 64, "cpu"), MarkState(scene, setup.mark, len(lived.xpos))
     near = {
         k: _nearest_m(hands, lived, site) for k, site in enumerate(sites) if not _is_seen(eye, looked, site)
     }
     return [sites[k] for k in sorted(near, key=lambda k: near[k])]
 
 
-def _everyday(setup: WorldSetup) -> tuple[list[Moment], Scene]:
+def _babbling(setup: EnvConfig) -> tuple[list[SimState], Scene]:
     """Every frame of the watched episodes. A mark changes no movement: one life serves all candidates."""
-    worlds = setup.worlds(WATCHED_EPISODES)
-    observation, _ = worlds.reset(seed=_SEED, marked=True)
-    movement = movement_of(setup, worlds)
-    movement.begin(range(_SEED, _SEED + worlds.n))
+    envs = setup.make_envs(WATCHED_EPISODES)
+    observation, _ = envs.reset(seed=_SEED, marked=True)
+    babbling = babbling_of(setup, envs)
+    babbling.begin(range(_SEED, _SEED + envs.n))
     moments = []
     for _ in range(EPISODE_CONTROL_STEPS):
-        observation, *_ = worlds.step(movement.act(observation))
-        moments.append(worlds.moment())
-    return moments, worlds.scene
+        observation, *_ = envs.step(babbling.act(observation))
+        moments.append(envs.sim_state())
+    return moments, envs.scene
 
 
-def _is_seen(eye: Eye, looked: Moment, site: Site) -> bool:
+def _is_seen(eye: Eye, looked: SimState, site: Site) -> bool:
     n = len(looked.xpos)
     shown = np.ones(n, np.bool_)
     marks = looked.marks._replace(
@@ -127,23 +128,23 @@ def _is_seen(eye: Eye, looked: Moment, site: Site) -> bool:
     return bool(looked._replace(marks=marks).mark_mask(eye).any())
 
 
-def _nearest_m(hands: Patches, lived: Moment, site: Site) -> float:
+def _nearest_m(hands: MarkState, lived: SimState, site: Site) -> float:
     hands.body[:], hands.pos[:], hands.mat[:] = site.body, site.pos, site.mat
     hands.measure(lived.xpos, lived.xmat)
     return float(hands.distance_m.min())
 
 
-def _reached(setup: WorldSetup, sites: list[Site]) -> tuple[np.ndarray, np.ndarray]:
+def _reached(setup: EnvConfig, sites: list[Site]) -> tuple[np.ndarray, np.ndarray]:
     """How often the oracle holds its hand at each site for long enough, and how near it comes on average."""
-    worlds = setup.worlds(len(sites) * ORACLE_TRIES)
-    worlds.reset(seed=_SEED, marked=True)
+    envs = setup.make_envs(len(sites) * ORACLE_TRIES)
+    envs.reset(seed=_SEED, marked=True)
     for world, site in enumerate(sites * ORACLE_TRIES):
-        worlds.stick(world, site)
-    oracle = Oracle(worlds)
+        envs.stick(world, site)
+    oracle = Oracle(envs)
     oracle.begin()
-    distance_m = np.zeros(worlds.n)
+    distance_m = np.zeros(envs.n)
     for _ in range(EPISODE_CONTROL_STEPS):
-        info = worlds.step(oracle.act())[4]
-        distance_m += worlds.patch.distance_m.min(1) / EPISODE_CONTROL_STEPS
+        info = envs.step(oracle.act())[4]
+        distance_m += envs.mark_state.distance_m.min(1) / EPISODE_CONTROL_STEPS
     shape = (ORACLE_TRIES, len(sites))
     return info["mark_removed"].reshape(shape).sum(0), distance_m.reshape(shape).mean(0)

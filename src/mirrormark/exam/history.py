@@ -1,4 +1,4 @@
-"""Curves over training, from what runs left behind: exams.jsonl (Fig. 4) and snapshots (Fig. 3b)."""
+"""Curves over training, from what runs left behind: evaluations.jsonl (Fig. 4) and snapshots (Fig. 3b)."""
 
 import json
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from mirrormark.exam.candidates import Subject
+from mirrormark.exam.candidates import Candidate
 from mirrormark.exam.protocol import CONTROL_STEP_S
 from mirrormark.exam.recording import senses_of
 from mirrormark.training.rollout import encode
@@ -43,40 +43,40 @@ SCORED = {
 """scored.parquet: one recorded run of the exam, as the first and the last snapshot value it."""
 
 
-def training(subjects: Sequence[Subject]) -> pd.DataFrame:
+def training(candidates: Sequence[Candidate]) -> pd.DataFrame:
     """The exam points of all runs that have any."""
     rows = []
-    for subject in subjects:
-        if subject.folder is None or subject.costless:
+    for candidate in candidates:
+        if candidate.folder is None or candidate.costless:
             continue
-        n = _runs_a_point(subject.folder)
-        for point in read_lines(subject.folder / "exams.jsonl"):
+        n = _runs_a_point(candidate.folder)
+        for point in read_lines(candidate.folder / "evaluations.jsonl"):
             known = {name: point.get(name, np.nan) for name in TRAINING}
             if point.get("removal_rate") is not None:
-                rows.append(known | {"run": subject.run, "training_seed": subject.training_seed, "n": n})
+                rows.append(known | {"run": candidate.run, "training_seed": candidate.training_seed, "n": n})
     return pd.DataFrame(rows, columns=list(TRAINING)).astype(TRAINING)
 
 
 def _runs_a_point(folder: Path) -> int:
     config = json.loads((folder / "config.json").read_text())
-    return int(config["life"]["indicators"]["policy_episodes"])
+    return int(config["training"]["evaluation"]["policy_episodes"])
 
 
 @torch.no_grad()
-def scored(subject: Subject, recording: dict[str, np.ndarray]) -> pd.DataFrame:
-    """Fig. 3b: G of every frame of a recorded run, by two ages of the mind. Empty without snapshots."""
-    found = sorted((subject.folder / "snapshots").glob("*/manifest.json")) if subject.folder else []
+def scored(candidate: Candidate, recording: dict[str, np.ndarray]) -> pd.DataFrame:
+    """Fig. 3b: G of every frame of a recorded run, by two ages of the agent. Empty without snapshots."""
+    found = sorted((candidate.folder / "snapshots").glob("*/manifest.json")) if candidate.folder else []
     tables = []
     for which, manifest in zip(("first", "last"), (found[0], found[-1])) if len(found) > 1 else ():
-        mind = load_weights(manifest.parent, subject.mind.device).mind
+        agent = load_weights(manifest.parent, candidate.agent.device).agent
         with torch.random.fork_rng():
             torch.manual_seed(0)
-            latent = encode(mind, senses_of(recording, 0), sample=False)
-        g = mind.expected_free_energy(latent).double().cpu().numpy()
+            tokens = encode(agent, senses_of(recording, 0), sample=False)
+        g = agent.expected_free_energy(tokens).double().cpu().numpy()
         tables.append(
             pd.DataFrame(
                 {
-                    "run": subject.run,
+                    "run": candidate.run,
                     "snapshot": manifest.parent.name,
                     "which": which,
                     "t_s": (CONTROL_STEP_S * np.arange(len(g))).round(6),

@@ -11,7 +11,7 @@ import pandas as pd
 from mirrormark.exam import statistics
 from mirrormark.exam.statistics import Difference, Interval
 
-NO_MIND = -1
+NO_AGENT = -1
 """`training_seed` of players that were never trained by a seed (random actions, the oracle)."""
 
 
@@ -42,7 +42,7 @@ class Rate:
 
 
 def _seeds_in_words(seeds: tuple[SeedRate, ...]) -> str:
-    if all(seed.training_seed == NO_MIND for seed in seeds):
+    if all(seed.training_seed == NO_AGENT for seed in seeds):
         return "no training seed"
     return f"{len(seeds)} training seed{'s' if len(seeds) > 1 else ''}"
 
@@ -75,7 +75,7 @@ class Comparison:
 
 
 def difference(exam: pd.DataFrame, control: pd.DataFrame, outcome: str = "removed") -> tuple[Difference, str]:
-    """Exam minus control, paired by world where both ran the same worlds with the same seeds' minds."""
+    """Exam minus control, paired by world where both ran the same worlds with the same seeds' agents."""
     shared = set(exam["training_seed"]) & set(control["training_seed"])
     if shared != set(exam["training_seed"]):
         return _against_unclustered(exam, control, outcome)
@@ -92,7 +92,7 @@ def difference(exam: pd.DataFrame, control: pd.DataFrame, outcome: str = "remove
 
 
 def _aligned(exam: pd.DataFrame, control: pd.DataFrame, outcome: str) -> np.ndarray:
-    """The control's outcome in the order of the exam's minds and worlds."""
+    """The control's outcome in the order of the exam's agents and worlds."""
     world = ["training_seed", "exam_seed"]
     found = control.set_index(world)[outcome].reindex(pd.MultiIndex.from_frame(exam[world]))
     if found.isna().any():

@@ -13,7 +13,7 @@ import mujoco
 import numpy as np
 
 from mirrormark.envs.mark import Site
-from mirrormark.envs.mirror_mark import Worlds
+from mirrormark.envs.mirror_mark import MirrorMarkEnvs
 from mirrormark.envs.scene import Scene
 from mirrormark.envs.touch import Hands, hand_to_site
 
@@ -41,26 +41,26 @@ class _Plan:
 
 
 class Oracle:
-    """Reaches for the mark in every world of `worlds`, whatever the mirror shows."""
+    """Reaches for the mark in every world of `envs`, whatever the mirror shows."""
 
-    def __init__(self, worlds: Worlds, seed: int = 0) -> None:
-        self.worlds = worlds
+    def __init__(self, envs: MirrorMarkEnvs, seed: int = 0) -> None:
+        self.envs = envs
         self._seed = seed
 
     def begin(self) -> None:
         """Plan for the marks that are on now; call it after the worlds' reset."""
-        worlds = self.worlds
+        envs = self.envs
         rng = np.random.default_rng(self._seed)
-        angle = worlds.physics.qpos(worlds.state)[:, worlds.scene.qpos_adr]
-        spots = [_Spot(worlds.patch.site(i), worlds.mark.radius_m) for i in range(worlds.n)]
-        self._plans = [_Plan(_postures(worlds.scene, spot, angle[i], rng)) for i, spot in enumerate(spots)]
+        angle = envs.physics.qpos(envs.state)[:, envs.scene.qpos_adr]
+        spots = [_Spot(envs.mark_state.site(i), envs.mark.radius_m) for i in range(envs.n)]
+        self._plans = [_Plan(_postures(envs.scene, spot, angle[i], rng)) for i, spot in enumerate(spots)]
 
     def act(self, observation: object = None) -> np.ndarray:
         """The next torques (n, A). The observation is not needed: the oracle knows."""
-        worlds, scene = self.worlds, self.worlds.scene
-        angle = worlds.physics.qpos(worlds.state)[:, scene.qpos_adr]
-        speed = worlds.physics.qvel(worlds.state)[:, scene.dof_adr]
-        target = np.stack([self._target(i) for i in range(worlds.n)])
+        envs, scene = self.envs, self.envs.scene
+        angle = envs.physics.qpos(envs.state)[:, scene.qpos_adr]
+        speed = envs.physics.qvel(envs.state)[:, scene.dof_adr]
+        target = np.stack([self._target(i) for i in range(envs.n)])
         stiffness = np.array([joint.stiffness for joint in scene.joints])
         rest = np.array([joint.rest_rad for joint in scene.joints])
         torque = GAIN_NM_PER_RAD * (target - angle) - DAMPING_NM_S_PER_RAD * speed
@@ -69,7 +69,7 @@ class Oracle:
 
     def _target(self, i: int) -> np.ndarray:
         plan = self._plans[i]
-        near = self.worlds.patch.held_sim_steps[i] > 0
+        near = self.envs.mark_state.held_sim_steps[i] > 0
         plan.since = 0 if near else plan.since + 1
         if plan.since > PATIENCE_CONTROL_STEPS:
             plan.current, plan.since = (plan.current + 1) % len(plan.targets), 0

@@ -9,10 +9,10 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from mirrormark.envs.mirror_mark import ACTION_REPEAT_SIM_STEPS, EPISODE_CONTROL_STEPS, Worlds
+from mirrormark.envs.mirror_mark import ACTION_REPEAT_SIM_STEPS, EPISODE_CONTROL_STEPS, MirrorMarkEnvs
 from mirrormark.envs.scene import TIMESTEP_S
 from mirrormark.exam import tables
-from mirrormark.exam.agents import MindPlayer, Player
+from mirrormark.exam.agents import ExamAgent, TrainedAgent
 from mirrormark.exam.view import mark_in_view
 
 CONTROL_STEP_S = TIMESTEP_S * ACTION_REPEAT_SIM_STEPS
@@ -21,7 +21,7 @@ MIDDLE_M = 0.01
 
 
 @dataclass(frozen=True)
-class Keys:
+class RunKey:
     """What names the runs of one condition in the tables."""
 
     run: str
@@ -43,14 +43,14 @@ class Recording(NamedTuple):
 
     seeds: NDArray[np.int64]  # (N,)
     actions: NDArray[np.float32]  # (N, T, A)
-    senses: dict[str, torch.Tensor]  # (N, T, …) what was sensed before each action, where the mind lives
+    senses: dict[str, torch.Tensor]  # (N, T, …) what was sensed before each action, where the agent lives
 
 
 def run_condition(
-    worlds: Worlds,
-    player: Player,
+    envs: MirrorMarkEnvs,
+    agent: ExamAgent,
     seeds: Sequence[int],
-    keys: Keys,
+    keys: RunKey,
     *,
     sham: bool = False,
     view_every: int = 1,
@@ -61,32 +61,32 @@ def run_condition(
     `view_every`: measure what the eye sees in every so-manieth frame (it costs as much as seeing); 0: never.
     `record`: also keep everything that was sensed and done.
     """
-    if len(seeds) != worlds.n:
-        raise ValueError(f"seeds: {len(seeds)} seeds for {worlds.n} worlds; give one for each.")
-    worlds.measure_view = view_every > 0
-    observation, info = worlds.reset(seed=list(seeds), marked=True, sham=sham)
-    player.begin(worlds, seeds)
-    log = _Log(worlds, info, record)
+    if len(seeds) != envs.n:
+        raise ValueError(f"seeds: {len(seeds)} seeds for {envs.n} worlds; give one for each.")
+    envs.measure_view = view_every > 0
+    observation, info = envs.reset(seed=list(seeds), marked=True, sham=sham)
+    agent.begin(envs, seeds)
+    log = _Log(envs, info, record)
     for step in range(EPISODE_CONTROL_STEPS):
-        action = player.act(observation)
+        action = agent.act(observation)
         log.frame(step, observation, info, action)
-        worlds.measure_view = view_every > 0 and (step + 1) % view_every == 0
-        observation, _, _, _, info = worlds.step(action)
+        envs.measure_view = view_every > 0 and (step + 1) % view_every == 0
+        observation, _, _, _, info = envs.step(action)
         log.outcome(step, info)
-    log.know(player)
+    log.know(agent)
     return log.tables(keys, seeds), log.recording(seeds) if record else None
 
 
 class _Log:
     """Collects a condition's runs as arrays (n, T)."""
 
-    def __init__(self, worlds: Worlds, info: dict[str, Any], record: bool) -> None:
-        n = worlds.n
-        self._worlds, self._start, self._record = worlds, info, record
+    def __init__(self, envs: MirrorMarkEnvs, info: dict[str, Any], record: bool) -> None:
+        n = envs.n
+        self._envs, self._start, self._record = envs, info, record
         self._columns: dict[str, list[np.ndarray]] = {
             name: [] for name in tables.STEPS if name not in tables.KEYS
         }
-        self._senses: dict[str, list[torch.Tensor]] = {sense.name: [] for sense in worlds.senses}
+        self._senses: dict[str, list[torch.Tensor]] = {sense.name: [] for sense in envs.senses}
         self._actions: list[np.ndarray] = []
         self._removed_s = np.full(n, np.nan)
         self._hand = np.asarray(info["nearest_hand"]).copy()
@@ -95,7 +95,7 @@ class _Log:
         self._whole = np.ones(n, np.bool_)  # a world whose physics broke keeps what it had until then
 
     def frame(self, step: int, observation: dict, info: dict, action: np.ndarray) -> None:
-        n = self._worlds.n
+        n = self._envs.n
         unseen = np.full(n, np.nan)
         row = {
             "t_s": np.full(n, round(step * CONTROL_STEP_S, 6)),
@@ -104,7 +104,7 @@ class _Log:
             "expected_free_energy_nats": unseen,
             "mirror_share_of_view": info.get("mirror_share_of_view", unseen),
             "mark_px": info.get("mark_px", unseen),
-            "mark_in_view": mark_in_view(self._worlds) if "mark_px" in info else unseen,
+            "mark_in_view": mark_in_view(self._envs) if "mark_px" in info else unseen,
         }
         for name, values in row.items():
             self._columns[name].append(np.asarray(values, float))
@@ -113,10 +113,10 @@ class _Log:
                 self._senses[name].append(torch.as_tensor(values).clone())
             self._actions.append(np.asarray(action, np.float32))
 
-    def know(self, player: Player) -> None:
-        """What the player thought of the frames it acted on; a player without a mind has no G."""
-        if isinstance(player, MindPlayer):
-            self._columns["expected_free_energy_nats"] = list(player.expected_free_energy().T)
+    def know(self, agent: ExamAgent) -> None:
+        """What the player thought of the frames it acted on; a player without an agent has no G."""
+        if isinstance(agent, TrainedAgent):
+            self._columns["expected_free_energy_nats"] = list(agent.expected_free_energy().T)
 
     def outcome(self, step: int, info: dict) -> None:
         self._whole &= ~info["unstable"]
@@ -128,8 +128,8 @@ class _Log:
         self._hand[now] = info["removing_hand"][now]
         self._yoked |= self._whole & info["yoked_touched"]
 
-    def tables(self, keys: Keys, seeds: Sequence[int]) -> Tables:
-        n, scene, start = self._worlds.n, self._worlds.scene, self._start
+    def tables(self, keys: RunKey, seeds: Sequence[int]) -> Tables:
+        n, scene, start = self._envs.n, self._envs.scene, self._start
         site = start["mark_site_m"]
         side = np.where(np.abs(site[:, 1]) <= MIDDLE_M, "middle", np.where(site[:, 1] > 0, "left", "right"))
         episodes = pd.DataFrame(vars(keys), index=range(n)).assign(

@@ -13,7 +13,7 @@ from mirrormark.envs.camera import joined, picture
 from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS
 from mirrormark.exam.conditions import Condition
 from mirrormark.exam.protocol import Recording, Tables
-from mirrormark.training.env_config import WorldSetup
+from mirrormark.training.env_config import EnvConfig
 
 OUTSIDE_PX = 240
 """Side of the third person's picture."""
@@ -49,7 +49,7 @@ def choose(episodes: pd.DataFrame, nearest_m: np.ndarray) -> dict[str, int]:
 
 
 def keep_three(
-    setup: WorldSetup, condition: Condition, found: Tables, recording: Recording
+    setup: EnvConfig, condition: Condition, found: Tables, recording: Recording
 ) -> dict[str, np.ndarray]:
     """Arrays for `recording.npz`, first axis the chosen runs, second time: pictures, G, distance, actions."""
     n = len(found.episodes)
@@ -70,16 +70,18 @@ def keep_three(
     } | {f"{SENSE}{name}": values[rows].cpu().numpy() for name, values in recording.senses.items()}
 
 
-def _film(setup: WorldSetup, condition: Condition, recording: Recording, rows: np.ndarray) -> np.ndarray:
+def _film(setup: EnvConfig, condition: Condition, recording: Recording, rows: np.ndarray) -> np.ndarray:
     """Live the runs again by their recorded actions, seen from outside: a world is its seed and actions."""
-    worlds = condition.worlds(replace(setup, senses=("proprioception",)), len(rows))
-    worlds.reset(seed=recording.seeds[rows].tolist(), marked=True, sham=condition.sham)
+    envs = condition.make_envs(replace(setup, senses=("proprioception",)), len(rows))
+    envs.reset(seed=recording.seeds[rows].tolist(), marked=True, sham=condition.sham)
     moments = []
     for step in range(EPISODE_CONTROL_STEPS):
-        moments.append(worlds.moment())
-        worlds.step(recording.actions[rows, step])
+        moments.append(envs.sim_state())
+        envs.step(recording.actions[rows, step])
     frames = [
-        picture(worlds.scene, joined([moment.only(k) for moment in moments]), "world", OUTSIDE_PX, OUTSIDE_PX)
+        picture(
+            envs.scene, joined([sim_state.only(k) for sim_state in moments]), "world", OUTSIDE_PX, OUTSIDE_PX
+        )
         for k in range(len(rows))
     ]
     return np.stack(frames)

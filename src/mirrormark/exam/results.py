@@ -4,8 +4,8 @@ Schema "mirrormark.exam/3". Rates are shares 0..1, intervals [low, high] at 95%,
 null: could not be measured.
 
     body, tone, eye, label    what was examined; label: the words that every output must carry, else null
-    shown                     the mind of strips, film, probes and dream: the first that was given
-    minds[]                   run, checkpoint, training_seed
+    shown                     the agent of strips, film, probes and dream: the first that was given
+    agents[]                   run, checkpoint, training_seed
     settings                  runs, first_exam_seed, chance_runs, mode, …
     verdict                   status, sentence, lower, gates[], answers{}, caveats[]
     conditions{name}          title, role, rate, interval, successes, n, seeds[], method, distance_m, mark_px
@@ -43,7 +43,7 @@ from mirrormark.exam.protocol import Tables
 from mirrormark.exam.statistics import median_time_s
 from mirrormark.exam.verdict import DEVELOPMENT, DEVELOPMENT_FROM_SEED, judge
 
-SCHEMA = "mirrormark.exam/3"
+SCHEMA = "mirrormark.exam/4"
 DIGITS = 6
 """Significant digits kept: more than anyone reads, fewer than floating-point noise."""
 
@@ -75,7 +75,7 @@ def results(
             "schema": SCHEMA,
             "label": "; ".join(labels) or None,
             **{name: str(exam[name].iloc[0]) for name in ("body", "tone", "eye")},
-            "minds": _minds(exam),
+            "agents": _agents(exam),
             "shown": {name: str(exam[name].iloc[0]) for name in ("run", "checkpoint")},
             "settings": settings,
             "verdict": verdict,
@@ -110,7 +110,7 @@ def _present(episodes: pd.DataFrame) -> list[str]:
     return [name for name in conditions.names() if name in found]
 
 
-def _minds(exam: pd.DataFrame) -> list[dict[str, Any]]:
+def _agents(exam: pd.DataFrame) -> list[dict[str, Any]]:
     named = exam[["run", "checkpoint", "training_seed"]].drop_duplicates().sort_values("training_seed")
     return named.to_dict("records")
 

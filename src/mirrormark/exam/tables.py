@@ -13,10 +13,10 @@ import pandas as pd
 
 KEYS: dict[str, str] = {
     "run": "str",  # name of the run folder
-    "checkpoint": "str",  # which snapshot of it; "-" where no mind acted
+    "checkpoint": "str",  # which snapshot of it; "-" where no agent acted
     "body": "str",
     "condition": "str",
-    "training_seed": "int64",  # the cluster of every statistic; -1 where no mind acted
+    "training_seed": "int64",  # the cluster of every statistic; -1 where no agent acted
     "exam_seed": "int64",  # numbers worlds only: the same reset and site in each condition
     "episode": "int64",
 }
@@ -65,7 +65,7 @@ def write(table: pd.DataFrame, path: Path, schema: dict[str, str]) -> None:
     os.replace(partial, path)
 
 
-def read(path: Path, schema: dict[str, str]) -> pd.DataFrame:
+def features(path: Path, schema: dict[str, str]) -> pd.DataFrame:
     if not path.is_file():
         raise ValueError(f"{path} does not exist; run `mirrormark exam … --out {path.parent}` first.")
     return check(pd.read_parquet(path), schema, path.name)

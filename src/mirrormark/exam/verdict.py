@@ -22,7 +22,7 @@ QUESTIONS = {
     "needs the mark to be seen": ("sham",),
     "goes to the mark, not just anywhere": ("yoked",),
     "learned": ("untrained",),
-    "beats random movement": ("iid", "everyday"),
+    "beats random movement": ("iid", "babbling"),
 }
 """What a verdict answers, and by which controls."""
 REQUIRED = tuple(control for controls in QUESTIONS.values() for control in controls)
@@ -30,7 +30,7 @@ REQUIRED = tuple(control for controls in QUESTIONS.values() for control in contr
 
 
 @dataclass(frozen=True)
-class Gate:
+class Criterion:
     """One negative control against the exam."""
 
     control: str
@@ -44,7 +44,7 @@ class Verdict:
     status: Status
     sentence: str
     lower: float
-    gates: tuple[Gate, ...]
+    criteria: tuple[Criterion, ...]
     answers: dict[str, bool | None]
     """Each question and whether all its controls were beaten; None where that is open: one was not run."""
     caveats: tuple[str, ...]
@@ -56,20 +56,20 @@ class Verdict:
 
 def judge(exam: Rate, controls: dict[str, Rate], *, symbolic: bool, development: bool = False) -> Verdict:
     """Passed = the lower bound of removal exceeds the upper bound of every negative control."""
-    gates = tuple(
-        Gate(name, found.interval.high, exam.interval.low > found.interval.high)
+    criteria = tuple(
+        Criterion(name, found.interval.high, exam.interval.low > found.interval.high)
         for name, found in controls.items()
     )
-    beaten = {gate.control: gate.beaten for gate in gates}
+    beaten = {criterion.control: criterion.beaten for criterion in criteria}
     answers = {
         question: _answer([beaten.get(name) for name in needed]) for question, needed in QUESTIONS.items()
     }
-    lost = [gate.control for gate in gates if not gate.beaten]
+    lost = [criterion.control for criterion in criteria if not criterion.beaten]
     missing = [name for name in REQUIRED if name not in beaten]
-    thin = [name for name in ("iid", "everyday") if name in controls and controls[name].n < CHANCE_RUNS]
+    thin = [name for name in ("iid", "babbling") if name in controls and controls[name].n < CHANCE_RUNS]
     status = _status(symbolic, development, lost, missing, thin)
     sentence = _sentence(status, exam, controls, lost, missing, thin)
-    return Verdict(status, sentence, exam.interval.low, gates, answers, _caveats(exam))
+    return Verdict(status, sentence, exam.interval.low, criteria, answers, _caveats(exam))
 
 
 def _answer(beaten: list[bool | None]) -> bool | None:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrormark.envs.mirror_mark import Worlds
+from mirrormark.envs.mirror_mark import MirrorMarkEnvs
 
 
 class Place(NamedTuple):
@@ -16,15 +16,15 @@ class Place(NamedTuple):
     ahead: NDArray[np.bool_]  # (n,)
 
 
-def reflected_mark(worlds: Worlds) -> Place:
+def reflected_mark(envs: MirrorMarkEnvs) -> Place:
     """Where the eye would see the mark's centre if nothing stood before it."""
-    scene, index = worlds.scene, np.arange(worlds.n)
-    body, pane = worlds.patch.body, scene.pane
-    mark = worlds.xpos[index, body] + np.einsum("nij,nj->ni", worlds.xmat[index, body], worlds.patch.pos)
+    scene, index = envs.scene, np.arange(envs.n)
+    body, pane = envs.mark_state.body, scene.pane
+    mark = envs.xpos[index, body] + np.einsum("nij,nj->ni", envs.xmat[index, body], envs.mark_state.pos)
     normal = pane.mat[:, 2]
     image = mark - 2.0 * ((mark - pane.centre) @ normal)[:, None] * normal
-    head = worlds.xmat[:, scene.eye_body_id]
-    eye = worlds.xpos[:, scene.eye_body_id] + head @ scene.eye_pos_m
+    head = envs.xmat[:, scene.eye_body_id]
+    eye = envs.xpos[:, scene.eye_body_id] + head @ scene.eye_pos_m
     ray = image - eye
     # Into the camera's frame: x right, y up, looking along -z.
     seen = np.einsum("nji,nj->ni", head @ scene.eye_mat, ray)
@@ -35,7 +35,7 @@ def reflected_mark(worlds: Worlds) -> Place:
     return Place(field, crossing / pane.half, seen[:, 2] < 0)
 
 
-def mark_in_view(worlds: Worlds) -> NDArray[np.bool_]:
+def mark_in_view(envs: MirrorMarkEnvs) -> NDArray[np.bool_]:
     """Whether the reflected centre of the mark falls on the pane and into the field of view, (n,)."""
-    place = reflected_mark(worlds)
+    place = reflected_mark(envs)
     return place.ahead & (np.abs(place.field) <= 1).all(1) & (np.abs(place.pane) <= 1).all(1)

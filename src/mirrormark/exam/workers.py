@@ -1,8 +1,8 @@
-"""Other processes that work beside the exam while its minds are on a GPU.
+"""Other processes that work beside the exam while its agents are on a GPU.
 
 On a GPU a condition is a chain of small kernels and of Python between them: one process leaves GPU and cores
-idle most of the time. What the crew does lands on disk, where the exam looks first; what it could not do, the
-exam does itself. With minds on the CPU there is no crew: one process keeps the cores busy.
+idle most of the time. What the worker pool does lands on disk, where the exam looks first; what it could not
+do, the exam does itself. With agents on the CPU there is no worker pool: one process keeps the cores busy.
 """
 
 import multiprocessing
@@ -19,10 +19,10 @@ import numba
 import torch
 
 if TYPE_CHECKING:
-    from mirrormark.exam.candidates import Subject
+    from mirrormark.exam.candidates import Candidate
 
-Summon = Callable[[], "list[Subject]"]
-"""Gets the exam's minds: every process loads its own."""
+LoadCandidates = Callable[[], "list[Candidate]"]
+"""Gets the exam's agents: every process loads its own."""
 
 MOST = 5
 """Processes beside the first; more would mostly wait for the one GPU (ours)."""
@@ -30,12 +30,12 @@ CORES_EACH = 3
 THREADS = 4
 """Threads of a helper's numba: all of the machine's, in every process, would be in one another's way."""
 
-_summon: Summon | None = None
+_load_candidates: LoadCandidates | None = None
 
 
 @contextmanager
-def crew(summon: Summon, device: str) -> Iterator[Executor | None]:
-    """Processes that are already loading the minds; None where they would not help or cannot be had.
+def worker_pool(load_candidates: LoadCandidates, device: str) -> Iterator[Executor | None]:
+    """Processes that are already loading the agents; None where they would not help or cannot be had.
 
     They are forked, so that they import nothing anew: it must be before CUDA and OpenMP have started here.
     """
@@ -45,7 +45,7 @@ def crew(summon: Summon, device: str) -> Iterator[Executor | None]:
         yield None
         return
     before = multiprocessing.active_children()
-    pool = ProcessPoolExecutor(size, multiprocessing.get_context("fork"), _begin, (summon,))
+    pool = ProcessPoolExecutor(size, multiprocessing.get_context("fork"), _begin, (load_candidates,))
     try:
         for _ in range(size):
             pool.submit(_arrive)
@@ -57,13 +57,13 @@ def crew(summon: Summon, device: str) -> Iterator[Executor | None]:
         pool.shutdown(cancel_futures=True)
 
 
-def minds() -> "list[Subject]":
-    """In a helper: its own copy of the exam's minds."""
-    assert _summon is not None
-    return _loaded(_summon)
+def agents() -> "list[Candidate]":
+    """In a helper: its own copy of the exam's agents."""
+    assert _load_candidates is not None
+    return _loaded(_load_candidates)
 
 
-_loaded = cache(lambda summon: summon())
+_loaded = cache(lambda load_candidates: load_candidates())
 
 
 def _can_fork() -> bool:
@@ -76,10 +76,10 @@ def _can_fork() -> bool:
     return False
 
 
-def _begin(summon: Summon) -> None:
+def _begin(load_candidates: LoadCandidates) -> None:
     """A helper leaves Ctrl-C to the exam, and ends with it."""
-    global _summon
-    _summon = summon
+    global _load_candidates
+    _load_candidates = load_candidates
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     numba.set_num_threads(min(THREADS, numba.config.NUMBA_NUM_THREADS))  # pyright: ignore[reportAttributeAccessIssue]
@@ -94,4 +94,4 @@ def _end_with_parent() -> None:
 
 
 def _arrive() -> None:
-    minds()
+    agents()

@@ -1,4 +1,4 @@
-"""What the mind makes of what it sees, as pictures: its reconstruction, and what its self-prior expects."""
+"""What the agent makes of what it sees, as pictures: its reconstruction, and what its self-prior expects."""
 
 import threading
 import time
@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mirrormark.agent.agent import Mind
+from mirrormark.agent.agent import Agent
 from mirrormark.agent.completion import complete_senses
 from mirrormark.lab.session import Session
 from mirrormark.training.rollout import encode, to_tensors
@@ -24,34 +24,34 @@ _AT_MOST = 0.3
 
 
 class Thoughts(NamedTuple):
-    """Pictures (64, 64, 3); None for a mind without pixels, or not yet thought."""
+    """Pictures (64, 64, 3); None for an agent without pixels, or not yet thought."""
 
     reconstruction: Picture | None = None
     expectation: Picture | None = None
 
 
 @torch.no_grad()
-def reconstruct(mind: Mind, latent: Tensor) -> Picture | None:
-    """What the latent (1, K) would look like."""
-    if "vision" not in mind.codec.senses:
+def reconstruct(agent: Agent, tokens: Tensor) -> Picture | None:
+    """What the tokens (1, K) would look like."""
+    if "vision" not in agent.tokenizer.senses:
         return None
-    image = mind.decode(latent)["vision"][0]
+    image = agent.decode(tokens)["vision"][0]
     return ((image.clamp(-0.5, 0.5) + 0.5) * 255).round().to(torch.uint8).cpu().numpy()
 
 
 @torch.no_grad()
-def expect(mind: Mind, observation: dict) -> Picture | None:
+def expect(agent: Agent, observation: dict) -> Picture | None:
     """What the self-prior expects to see in this posture and room: the rest of vision is drawn anew."""
-    if "vision" not in mind.codec.senses:
+    if "vision" not in agent.tokenizer.senses:
         return None
-    place = mind.codec.tokens.get("vision")
+    place = agent.tokenizer.slices.get("vision")
     if place is None:  # a mixed code
-        known = set(mind.codec.senses) - {"vision"}
-        return reconstruct(mind, complete_senses(mind, to_tensors(observation, mind.device), known))
-    latent = encode(mind, observation, sample=False)
-    kept = torch.ones(mind.spec.K, dtype=torch.bool, device=latent.device)
-    kept[place.start + mind.codec.config.scene_tokens : place.stop] = False
-    return reconstruct(mind, mind.self_prior.complete(latent, kept))
+        known = set(agent.tokenizer.senses) - {"vision"}
+        return reconstruct(agent, complete_senses(agent, to_tensors(observation, agent.device), known))
+    tokens = encode(agent, observation, sample=False)
+    kept = torch.ones(agent.spec.K, dtype=torch.bool, device=tokens.device)
+    kept[place.start + agent.tokenizer.config.scene_tokens : place.stop] = False
+    return reconstruct(agent, agent.self_prior.complete(tokens, kept))
 
 
 class Thinker(threading.Thread):
@@ -73,18 +73,18 @@ class Thinker(threading.Thread):
         while not self._closing.is_set():
             began = time.perf_counter()
             with self.session.lock:
-                look, mind = self.session.look(), self.session.subject.mind
-            if not self._wanted() or (last is not None and look.moment is last.moment):
+                look, agent = self.session.look(), self.session.candidate.agent
+            if not self._wanted() or (last is not None and look.sim_state is last.sim_state):
                 self._closing.wait(_RECONSTRUCT_EVERY_S)
                 continue
             if last is None or look.place != last.place:
                 expected_at, self.thoughts = -np.inf, Thoughts()
             last = look
-            latent = encode(mind, look.observation) if look.latent is None else look.latent
-            self.thoughts = self.thoughts._replace(reconstruction=reconstruct(mind, latent))
+            tokens = encode(agent, look.observation) if look.tokens is None else look.tokens
+            self.thoughts = self.thoughts._replace(reconstruction=reconstruct(agent, tokens))
             wait = max(_RECONSTRUCT_EVERY_S, (time.perf_counter() - began) / _AT_MOST)
             if began - expected_at >= _EXPECT_EVERY_S:
-                self.thoughts = self.thoughts._replace(expectation=expect(mind, look.observation))
+                self.thoughts = self.thoughts._replace(expectation=expect(agent, look.observation))
                 expected_at = time.perf_counter()
                 wait = max(wait, (expected_at - began) / _AT_MOST)
             self._closing.wait(wait)

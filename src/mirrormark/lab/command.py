@@ -4,7 +4,7 @@ import socket
 import threading
 from pathlib import Path
 
-from mirrormark.lab.agents import Minds
+from mirrormark.lab.agents import Agents
 
 
 def lab(
@@ -20,10 +20,10 @@ def lab(
     """Meet the infant in the browser: stick a mark on it, move its mirror, see what it sees.
 
     Args:
-        checkpoints: Run folders, checkpoints or snapshots to choose from; shipped and untrained minds are
+        checkpoints: Run folders, checkpoints or snapshots to choose from; shipped and untrained agents are
             always there.
-        body: The body to begin with (default: that of the first mind, else the infant).
-        preset: Sizes of the untrained mind.
+        body: The body to begin with (default: that of the first agent, else the infant).
+        preset: Sizes of the untrained agent.
         seed: Of the first posture.
         out: Folder for recordings.
         host: Where to listen; anything but localhost lets other machines in, without a password.
@@ -38,7 +38,7 @@ def lab(
     from mirrormark.lab.session import Session
 
     free = free_port(host, port)
-    page = Page(Session(Minds(checkpoints, preset), body, seed), out, host, free)
+    page = Page(Session(Agents(checkpoints, preset), body, seed), out, host, free)
     if free != port:
         print(f"Port {port} is busy: the lab took {page.port} instead.", flush=True)
     print(

@@ -19,7 +19,7 @@ class Pace(threading.Thread):
 
     def __init__(self, session: Session, wanted: Callable[[], bool] = lambda: True) -> None:
         """wanted: whether anybody looks; if not, life rests."""
-        super().__init__(daemon=True, name="life")
+        super().__init__(daemon=True, name="training")
         self._wanted = wanted
         self.session, self.speed, self.paused = session, 1.0, False
         self.problem: str | None = None

@@ -124,7 +124,7 @@ class Page:
         self._on(controls.speed.on_update, lambda: setattr(self.pace, "speed", controls.speed.value))
         self._on(controls.mover.on_update, lambda: session.set_mover(controls.mover.value))
         self._on(controls.body.on_update, self._change_body)
-        self._on(controls.mind.on_update, self._change_mind)
+        self._on(controls.agent.on_update, self._change_agent)
         for handle in (controls.kind, controls.delay, controls.distance, controls.yaw, controls.pitch):
             self._on(handle.on_update, self._change_mirror)
 
@@ -170,12 +170,12 @@ class Page:
         if self.panel.controls.body.value != self.session.body:
             self.session.set_body(self.panel.controls.body.value)
             self.panel.follow_session()
-            self._say(Answer(True, f"The {self.session.body}; its mind: {self.session.mind_name}."))
+            self._say(Answer(True, f"The {self.session.body}; its agent: {self.session.agent_name}."))
 
-    def _change_mind(self) -> None:
-        if self.panel.controls.mind.value != self.session.mind_name:
-            self.session.set_mind(self.panel.controls.mind.value)
-            self._say(Answer(True, f"Its mind: {self.session.mind_name}."))
+    def _change_agent(self) -> None:
+        if self.panel.controls.agent.value != self.session.agent_name:
+            self.session.set_agent(self.panel.controls.agent.value)
+            self._say(Answer(True, f"Its agent: {self.session.agent_name}."))
 
     def _change_mirror(self) -> None:
         """The switches as they stand, all together, so that the order of quick changes is no matter."""

@@ -21,7 +21,7 @@ from mirrormark.report import style
 PAUSE, STEP, ANEW, OFF, RECORD = "Pause / go on", "One step", "Start anew", "Take it off", "Record"
 """The buttons."""
 _WIDTH_PX = 400
-_PICTURES = {"eye": "its eye sees", "mind": "its mind sees", "self": "its self expects"}
+_PICTURES = {"eye": "its eye sees", "agent": "its agent sees", "self": "its self expects"}
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Controls:
     speed: viser.GuiSliderHandle
     seed: viser.GuiNumberHandle
     body: viser.GuiDropdownHandle
-    mind: viser.GuiDropdownHandle
+    agent: viser.GuiDropdownHandle
     mover: viser.GuiDropdownHandle
     kind: viser.GuiDropdownHandle
     delay: viser.GuiSliderHandle
@@ -95,20 +95,20 @@ class Panel:
             )
         with gui.add_folder("Who, and how"):
             body = gui.add_dropdown("Body", bodies.names())
-            mind = gui.add_dropdown("Mind", self.session.minds.names(self.session.body))
+            agent = gui.add_dropdown("Agent", self.session.agents.names(self.session.body))
             mover = gui.add_dropdown("Moved by", MOVERS)
             speed = gui.add_slider("Speed (×)", 0.1, 4.0, 0.1, 1.0)
             seed = gui.add_number("Seed", self.session.seed, min=0, max=2**31 - 1, step=1)
-        return Controls(time, mark, speed, seed, body, mind, mover, *mirror)
+        return Controls(time, mark, speed, seed, body, agent, mover, *mirror)
 
     # From the session to the switches ----------------------------------------------------------------------
 
     def follow_session(self) -> None:
-        """Show the body, the minds that fit it and the mirror in force."""
+        """Show the body, the agents that fit it and the mirror in force."""
         controls, session = self.controls, self.session
         controls.body.value = session.body
-        controls.mind.options = session.minds.names(session.body)
-        controls.mind.value = session.mind_name
+        controls.agent.options = session.agents.names(session.body)
+        controls.agent.value = session.agent_name
         controls.mover.value = session.mover
         self.follow_mirror()
 
@@ -142,7 +142,7 @@ class Panel:
         self._said.content = _said(answer)
 
     def show_pictures(self, *pictures: np.ndarray | None) -> None:
-        """What the eye, the mind and the self-prior see, enlarged by the browser without smoothing."""
+        """What the eye, the agent and the self-prior see, enlarged by the browser without smoothing."""
         self._pictures.content = (
             "<div style='display:flex;gap:0.5em;margin:0.2em 0.8em'>"
             + "".join(_figure(name, picture) for name, picture in zip(_PICTURES, pictures))
@@ -172,9 +172,9 @@ class Panel:
         else:
             mark = "none"
         last = f" (the last after {counts.last_s:.1f} s, {counts.last_hand})" if counts.by_itself else ""
-        ablation = session.subject.setup.ablation
+        ablation = session.candidate.setup.ablation
         rows = {
-            "mind": html.escape(_about_mind(session) + (f" · {ablation}" if ablation else "")),
+            "agent": html.escape(_about_agent(session) + (f" · {ablation}" if ablation else "")),
             "mark": mark,
             "taken off": f"<b>{counts.by_itself}</b> by itself{last}, {counts.by_person} by you",
             "time": f"{look.t_s:.1f} s · {self._rate(pace)}",
@@ -196,12 +196,12 @@ def _shown(mirror: MirrorConfig) -> dict[str, float]:
     return shown
 
 
-def _about_mind(session: Session) -> str:
+def _about_agent(session: Session) -> str:
     """Its name; of an untrained one also what that means, and whether there is another."""
-    if session.mind_name != UNTRAINED:
-        return session.mind_name
-    alone = session.minds.names(session.body) == (UNTRAINED,)
-    missing = f": no trained mind is shipped for the {session.body}" if alone else ""
+    if session.agent_name != UNTRAINED:
+        return session.agent_name
+    alone = session.agents.names(session.body) == (UNTRAINED,)
+    missing = f": no trained agent is shipped for the {session.body}" if alone else ""
     return f"{UNTRAINED}, it has learned nothing{missing}"
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mirrormark.lab.session import Look
 
 LONGEST_CONTROL_STEPS = 1200
-"""A recording ends by itself after a minute of life."""
+"""A recording ends by itself after a minute of training."""
 SIDE_PX = 384
 
 
@@ -27,7 +27,7 @@ class Row:
 
     t_s: float
     body: str
-    mind: str
+    agent: str
     moved_by: str
     mirror: str
     mark_on: bool
@@ -91,7 +91,7 @@ class Recording:
         self.table().to_parquet(half, index=False)
         os.replace(half, table)
         half = folder / f".{name}.writing.mp4"
-        with imageio.get_writer(half, fps=20, codec="libx264", quality=7, macro_block_size=8) as out:
+        with imageio.get_writer(half, fps=20, tokenizer="libx264", quality=7, macro_block_size=8) as out:
             for look, scene in self._kept:
                 out.append_data(_frame(look, scene))
         os.replace(half, film)
@@ -100,6 +100,6 @@ class Recording:
 
 def _frame(look: "Look", scene: Scene) -> np.ndarray:
     """A third person's view beside the eye's, enlarged without smoothing."""
-    outside = picture(scene, look.moment, "behind", SIDE_PX, SIDE_PX)[0]
+    outside = picture(scene, look.sim_state, "behind", SIDE_PX, SIDE_PX)[0]
     zoom = SIDE_PX // look.picture.shape[0]
     return np.concatenate([outside, look.picture.repeat(zoom, 0).repeat(zoom, 1)], axis=1)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from mirrormark.envs.mirror import Pane
 from mirrormark.envs.raycaster.eye import Eye, camera_at
 from mirrormark.envs.scene import Scene
-from mirrormark.envs.senses import Moment
+from mirrormark.envs.senses import SimState
 
 TEXELS = (420, 280)
 """Rows and columns of the picture on the pane."""
@@ -16,7 +16,7 @@ _RAYS = 420
 """Side of the view through which the pane is seen before it is laid flat."""
 
 
-class LookingGlass(Eye):
+class PaneEye(Eye):
     """A viewer's eye that sees nothing but the mirror, however much stands between them.
 
     The page draws what stands before the mirror itself; here it would leave a second outline.
@@ -50,11 +50,11 @@ class LookingGlass(Eye):
         pick_column = _RAYS / 2 + right / depth * scale
         return _within(pick_row), _within(pick_column)
 
-    def picture(self, moment: Moment) -> NDArray[np.uint8]:
+    def picture(self, sim_state: SimState) -> NDArray[np.uint8]:
         """The pane as the viewer sees it, laid flat (rows, columns, 3), upright for the body."""
         seen = self.see(
-            moment.xpos, moment.xmat, moment.mirror_xpos, moment.mirror_xmat, moment.panes, moment.marks,
-            moment.noise_key, 0,
+            sim_state.xpos, sim_state.xmat, sim_state.mirror_xpos, sim_state.mirror_xmat, sim_state.panes, sim_state.marks,
+            sim_state.noise_key, 0,
         )[0]  # fmt: skip
         return seen[self._pick]
 

@@ -1,4 +1,4 @@
-"""The lab without a page: a world, a mind in it, and all that a person can do, as methods."""
+"""The lab without a page: a world, an agent in it, and all that a person can do, as methods."""
 
 import threading
 from collections import deque
@@ -10,12 +10,12 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from mirrormark.envs import bodies
-from mirrormark.envs.babbling import Movement, MovementKind
+from mirrormark.envs.babbling import Babbling, BabblingKind
 from mirrormark.envs.mark import Site
 from mirrormark.envs.mirror import MirrorConfig
 from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS
-from mirrormark.envs.senses import Moment
-from mirrormark.lab.agents import Minds
+from mirrormark.envs.senses import SimState
+from mirrormark.lab.agents import Agents
 from mirrormark.lab.mirror_view import BeforeMirror
 from mirrormark.lab.record import Recorder, Row
 from mirrormark.lab.sticking import Refused, spoken
@@ -23,7 +23,7 @@ from mirrormark.training.rollout import Actor, encode
 
 CONTROL_STEP_S = 0.05
 POLICY = "its policy"
-MOVERS: tuple[str, ...] = (POLICY, *(f"{kind} everyday movement" for kind in get_args(MovementKind)))
+MOVERS: tuple[str, ...] = (POLICY, *(f"{kind} motor babbling" for kind in get_args(BabblingKind)))
 """Who moves the body."""
 CURVE_CONTROL_STEPS = 600
 """How much of G's past is kept: half a minute."""
@@ -40,10 +40,10 @@ class Look(NamedTuple):
     """All that a page shows of one instant; it stays as it is while the world goes on."""
 
     place: int  # changes whenever body or mirror are built anew
-    moment: Moment
+    sim_state: SimState
     picture: NDArray[np.uint8]  # (64, 64, 3) what the eye sees
     observation: dict[str, Any]
-    latent: torch.Tensor | None
+    tokens: torch.Tensor | None
     t_s: float
     mark_on: bool
     mark_px: int
@@ -63,32 +63,32 @@ class Counts:
 
 
 class Session:
-    """One body before one mirror with one mind. Every method may be called from any thread."""
+    """One body before one mirror with one agent. Every method may be called from any thread."""
 
-    def __init__(self, minds: Minds, body: str | None = None, seed: int = 0) -> None:
+    def __init__(self, agents: Agents, body: str | None = None, seed: int = 0) -> None:
         if seed < 0:
             raise ValueError(f"seed is {seed}: give a whole number of 0 or more.")
         self.lock = threading.RLock()
-        self.minds, self.seed = minds, seed
+        self.agents, self.seed = agents, seed
         self.counts, self.recorder = Counts(), Recorder()
         self.mover, self._place = POLICY, 0
-        self.set_body(body or minds.first_body)
+        self.set_body(body or agents.first_body)
 
     # Switches ----------------------------------------------------------------------------------------------
 
     def set_body(self, body: str) -> None:
-        """Another body, with the first mind that fits it and the mirror that this mind grew up with."""
+        """Another body, with the first agent that fits it and the mirror that this agent grew up with."""
         with self.lock:
             bodies.get(body)
-            self.mind_name = self.minds.names(body)[0]
-            self.body, self.subject = body, self.minds.get(self.mind_name, body)
-            self._begin_anew(self.subject.setup.mirror)
+            self.agent_name = self.agents.names(body)[0]
+            self.body, self.candidate = body, self.agents.get(self.agent_name, body)
+            self._begin_anew(self.candidate.setup.mirror)
 
-    def set_mind(self, name: str) -> None:
-        """Another mind in the same body, which keeps its posture."""
+    def set_agent(self, name: str) -> None:
+        """Another agent in the same body, which keeps its posture."""
         with self.lock:
-            self.subject, self.mind_name = self.minds.get(name, self.body), name
-            self._enter(BeforeMirror(self.subject.setup, self.world.mirror, self.seed, self.world))
+            self.candidate, self.agent_name = self.agents.get(name, self.body), name
+            self._enter(BeforeMirror(self.candidate.setup, self.world.mirror, self.seed, self.world))
 
     def set_mirror(self, mirror: MirrorConfig) -> None:
         """Another mirror before the same posture; one that cannot be there is refused and nothing changes."""
@@ -96,7 +96,7 @@ class Session:
             if self.world.has_place_of(mirror):
                 self.world.show_through(mirror)
             else:
-                self._enter(BeforeMirror(self.subject.setup, mirror, self.seed, self.world))
+                self._enter(BeforeMirror(self.candidate.setup, mirror, self.seed, self.world))
 
     def set_mover(self, mover: str) -> None:
         """Who moves the body from now on."""
@@ -104,7 +104,7 @@ class Session:
             raise ValueError(f"mover {mover!r} is unknown: choose {', '.join(MOVERS)}.")
         with self.lock:
             self.mover = mover
-            self._begin_movement()
+            self._begin_babbling()
 
     def reset(self, seed: int | None = None) -> None:
         """A new posture: of this seed, or of the next one."""
@@ -118,23 +118,23 @@ class Session:
     def _begin_anew(self, mirror: MirrorConfig) -> None:
         self._control_steps, self._stuck_at_s = 0, 0.0
         self.curve: deque[tuple[float, float, bool]] = deque(maxlen=CURVE_CONTROL_STEPS)
-        self._enter(BeforeMirror(self.subject.setup, mirror, self.seed))
+        self._enter(BeforeMirror(self.candidate.setup, mirror, self.seed))
 
     def _enter(self, world: BeforeMirror) -> None:
-        self.world, self.latent = world, None
+        self.world, self.tokens = world, None
         self._place += 1
-        self._actor = Actor(self.subject.mind, 1)
-        self._begin_movement()
+        self._actor = Actor(self.candidate.agent, 1)
+        self._begin_babbling()
 
-    def _begin_movement(self) -> None:
-        """The policy forgets its past; everyday movement draws new torques, from the seed and the time."""
+    def _begin_babbling(self) -> None:
+        """The policy forgets its past; motor babbling draws new torques, from the seed and the time."""
         seed = (self.seed * 1_000_003 + self._control_steps) % 2**62
         if self.mover == POLICY:
             self._actor.begin(seed)
             return
         kind: Any = self.mover.partition(" ")[0]
-        self._movement = Movement(replace(self.subject.setup.movement, kind=kind), self.world.worlds.actions)
-        self._movement.begin([seed])
+        self._babbling = Babbling(replace(self.candidate.setup.babbling, kind=kind), self.world.envs.actions)
+        self._babbling.begin([seed])
 
     # What a person does ------------------------------------------------------------------------------------
 
@@ -154,7 +154,7 @@ class Session:
             world.put(site)
             self.counts.stuck += 1
             self._stuck_at_s = self.t_s
-            on = f"A mark on the {spoken(world.worlds.scene.surfaces[site.surface].geom)}"
+            on = f"A mark on the {spoken(world.envs.scene.surfaces[site.surface].geom)}"
             if world.mark_px:
                 return Answer(True, f"{on}: the eye sees it ({world.mark_px} pixels).")
             if world.mirror.kind == "delayed":
@@ -176,7 +176,7 @@ class Session:
     # Time --------------------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """One control step of life: perceive, act, move; the mark may come off."""
+        """One control step of training: perceive, act, move; the mark may come off."""
         with self.lock:
             was_on = self.world.mark_on
             g, action = self._decide()
@@ -186,34 +186,34 @@ class Session:
             came_off = was_on and not broken and not self.world.mark_on
             if came_off:
                 self._count_own_removal()
-            # Everyday movement is drawn an episode at a time.
+            # Motor babbling is drawn an episode at a time.
             if broken or (self.mover != POLICY and self._control_steps % EPISODE_CONTROL_STEPS == 0):
-                self._begin_movement()
+                self._begin_babbling()
             if self.recorder.running:
-                self.recorder.keep(self.look(), self._row(g, action, came_off), self.world.worlds.scene)
+                self.recorder.keep(self.look(), self._row(g, action, came_off), self.world.envs.scene)
 
     @torch.no_grad()
     def _decide(self) -> tuple[float, NDArray[np.float32]]:
         """G of the present frame, and the action (1, A)."""
-        mind, observation = self.subject.mind, self.world.observation
+        agent, observation = self.candidate.agent, self.world.observation
         if self.mover == POLICY:
             action = self._actor.act(observation)
-            self.latent = self._actor.latent
+            self.tokens = self._actor.tokens
             return float(self._actor.expected_free_energy[0]), action
-        self.latent = encode(mind, observation)
-        return float(mind.expected_free_energy(self.latent)[0]), self._movement.act(observation)
+        self.tokens = encode(agent, observation)
+        return float(agent.expected_free_energy(self.tokens)[0]), self._babbling.act(observation)
 
     def _count_own_removal(self) -> None:
-        worlds = self.world.worlds
+        envs = self.world.envs
         self.counts.by_itself += 1
         self.counts.last_s = self.t_s - self._stuck_at_s
-        self.counts.last_hand = spoken(worlds.scene.body.hands[int(worlds.patch.hand[0])])
+        self.counts.last_hand = spoken(envs.scene.body.hands[int(envs.mark_state.hand[0])])
 
     # What there is to see ----------------------------------------------------------------------------------
 
     @property
     def t_s(self) -> float:
-        """Seconds of life since the last reset."""
+        """Seconds of training since the last reset."""
         return self._control_steps * CONTROL_STEP_S
 
     def look(self) -> Look:
@@ -222,10 +222,10 @@ class Session:
             world = self.world
             return Look(
                 place=self._place,
-                moment=world.seen,
+                sim_state=world.seen,
                 picture=world.picture,
                 observation=world.observation,
-                latent=self.latent,
+                tokens=self.tokens,
                 t_s=self.t_s,
                 mark_on=world.mark_on,
                 mark_px=world.mark_px,
@@ -237,7 +237,7 @@ class Session:
         return Row(
             t_s=self.t_s,
             body=self.body,
-            mind=self.mind_name,
+            agent=self.agent_name,
             moved_by=self.mover,
             mirror=world.mirror.kind,
             mark_on=world.mark_on,
@@ -245,5 +245,5 @@ class Session:
             removed_by_itself=came_off,
             distance_m=world.distance_m,
             expected_free_energy_nats=g,
-            actions=dict(zip((joint.name for joint in world.worlds.scene.joints), action[0].tolist())),
+            actions=dict(zip((joint.name for joint in world.envs.scene.joints), action[0].tolist())),
         )

@@ -8,7 +8,7 @@ import viser
 from mirrormark.envs.mark import HALF_THICKNESS_M
 from mirrormark.envs.mirror import CLOTH, MirrorKind
 from mirrormark.envs.scene import Scene
-from mirrormark.lab.reflection import LookingGlass, in_front
+from mirrormark.lab.reflection import PaneEye, in_front
 from mirrormark.lab.session import Look, Session
 from mirrormark.lab.shapes import Instances, instances_of, quat_of, unit_meshes
 
@@ -42,12 +42,12 @@ class Stage:
         """Move everything to where it is now; what has not changed since the last time is not sent again."""
         with self.session.lock:
             scene, mirror, mark = (
-                self.session.world.worlds.scene,
+                self.session.world.envs.scene,
                 self.session.world.mirror,
-                self.session.world.worlds.mark,
+                self.session.world.envs.mark,
             )
-        if look.moment is not self._shown:
-            self._shown = look.moment
+        if look.sim_state is not self._shown:
+            self._shown = look.sim_state
             self._move(scene, look, mirror.kind, mark.rgb)
         self._show_reflections(scene, look, mirror.reflects)
 
@@ -55,7 +55,7 @@ class Stage:
         with self.server.atomic():
             if look.place != self._place:
                 self._build(scene, look)
-            xpos, xmat = look.moment.xpos[0], look.moment.xmat[0]
+            xpos, xmat = look.sim_state.xpos[0], look.sim_state.xmat[0]
             for handle, instances in self._body:
                 handle.batched_positions, handle.batched_wxyzs = (
                     part.astype(np.float32) for part in instances.placed(xpos, xmat)
@@ -68,9 +68,9 @@ class Stage:
     def _show_mark(self, look: Look, rgb: tuple[float, float, float]) -> None:
         self._mark.visible = look.mark_on
         if look.mark_on:
-            marks, body = look.moment.marks, int(look.moment.marks.body[0])
-            xmat = look.moment.xmat[0, body]
-            self._mark.position = look.moment.xpos[0, body] + xmat @ marks.pos[0]
+            marks, body = look.sim_state.marks, int(look.sim_state.marks.body[0])
+            xmat = look.sim_state.xmat[0, body]
+            self._mark.position = look.sim_state.xpos[0, body] + xmat @ marks.pos[0]
             self._mark.wxyz = quat_of(xmat @ marks.mat[0])
             self._mark.color = tuple(round(255 * c) for c in rgb)  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -88,7 +88,7 @@ class Stage:
         ]
         self._mark = self.server.scene.add_cylinder(
             "/body/mark",
-            float(look.moment.marks.radius_m[0]),
+            float(look.sim_state.marks.radius_m[0]),
             2 * HALF_THICKNESS_M,
             radial_segments=48,
             visible=False,
@@ -97,7 +97,7 @@ class Stage:
         self._build_mirror(scene)
 
     def _batch(self, mesh: str, instances: Instances, look: Look) -> viser.BatchedMeshHandle:
-        pos, quat = instances.placed(look.moment.xpos[0], look.moment.xmat[0])
+        pos, quat = instances.placed(look.sim_state.xpos[0], look.sim_state.xmat[0])
         return self.server.scene.add_batched_meshes_simple(
             f"/body/{mesh}",
             *self._meshes[mesh],
@@ -178,7 +178,7 @@ class _ViewersPane:
 
     def forget(self) -> None:
         """The mirror has moved: make everything anew."""
-        self._glass: LookingGlass | None = None
+        self._pane_view: PaneEye | None = None
         self._viewer = self._shown = None
         if self._image is not None:
             self._image.remove()
@@ -188,11 +188,11 @@ class _ViewersPane:
         viewer = np.asarray(self._client.camera.position, float)
         visible = reflects and in_front(scene.pane, viewer)
         moved = self._viewer is None or not np.array_equal(viewer, self._viewer)
-        if visible and (moved or look.moment is not self._shown):
-            self._shown = look.moment
-            if self._glass is None or moved:
-                self._glass, self._viewer = LookingGlass(scene, viewer), viewer
-            picture = self._glass.picture(look.moment)
+        if visible and (moved or look.sim_state is not self._shown):
+            self._shown = look.sim_state
+            if self._pane_view is None or moved:
+                self._pane_view, self._viewer = PaneEye(scene, viewer), viewer
+            picture = self._pane_view.picture(look.sim_state)
             if self._image is None:
                 self._image = self._lay(scene, picture)
             else:

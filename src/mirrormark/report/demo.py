@@ -1,4 +1,4 @@
-"""The demo: the shipped mind through a short exam; without one, a film of a body before its mirror."""
+"""The demo: the shipped agent through a short exam; without one, a film of a body before its mirror."""
 
 import shlex
 import shutil
@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.progress import track
 
 from mirrormark.envs import bodies
-from mirrormark.envs.babbling import Movement, MovementConfig
-from mirrormark.envs.mirror_mark import Worlds
+from mirrormark.envs.babbling import Babbling, BabblingConfig
+from mirrormark.envs.mirror_mark import MirrorMarkEnvs
 from mirrormark.exam import candidates, commands
 from mirrormark.exam.exam_run import Settings
 from mirrormark.report import report
@@ -20,7 +20,7 @@ from mirrormark.training.weights import shipped
 
 SIDE = 384  # pixels of each of the two pictures
 SHEET_COLUMNS, SHEET_ROWS = 6, 3
-CONDITIONS = ("mirror", "absent", "everyday")
+CONDITIONS = ("mirror", "absent", "babbling")
 """With and without mirror, and chance."""
 CHANCE_RUNS = 200
 COMPILES = "The first time, the world is compiled: half a minute."
@@ -34,7 +34,7 @@ def demo(
     seed: int = 3,
     control_steps: int = 100,
 ) -> None:
-    """Put the shipped mind through a short exam with and without a mirror; without one, film its body.
+    """Put the shipped agent through a short exam with and without a mirror; without one, film its body.
 
     Args:
         out: Folder for the exam and its report, or for the film.
@@ -53,23 +53,23 @@ def demo(
         return
     if place is None:
         print(
-            f"No trained mind is shipped for the {body}, so nobody decides here: this shows the world only."
+            f"No trained agent is shipped for the {body}, so nobody decides here: this shows the world only."
         )
     _film(out, body, seed, control_steps)
 
 
 def _exam(place: Path, out: Path, runs: int) -> None:
     """A short exam from scratch, its report, and the verdict in a few lines."""
-    console, subject = Console(), candidates.load(place)
+    console, candidate = Console(), candidates.load(place)
     settings = Settings(runs=runs, chance_runs=CHANCE_RUNS, conditions=CONDITIONS)
-    if (out / "sitting.json").exists():  # of an earlier demo
+    if (out / "exam.json").exists():  # of an earlier demo
         shutil.rmtree(out)
     console.print(
-        f"The shipped {subject.setup.body} sits a short exam: {runs} runs with a mirror, {runs} without."
+        f"The shipped {candidate.setup.body} takes a short exam: {runs} runs with a mirror, {runs} without."
         f" {COMPILES}",
         highlight=False,
     )
-    found = commands.examine([subject], out, settings, console)
+    found = commands.examine([candidate], out, settings, console)
     page = report.write(out)
     commands.show(found, console)
     program, film = called(), out / "film.mp4"
@@ -96,31 +96,31 @@ def _from_here(path: Path) -> str:
 
 
 def _film(out: Path, body: str, seed: int, control_steps: int) -> None:
-    """A third person's view beside what the eye sees, by everyday movement."""
+    """A third person's view beside what the eye sees, by motor babbling."""
     print(COMPILES, flush=True)
     out.mkdir(parents=True, exist_ok=True)
-    worlds = Worlds(body, 1)
-    movement = Movement(MovementConfig("held"), worlds.actions)
-    movement.begin([seed])
-    observation, info = worlds.reset(seed=[seed])
-    frames = [picture(worlds, observation["vision"][0])]
-    iio.imwrite(out / f"{body}-portrait.png", portrait(worlds, observation["vision"][0]))
+    envs = MirrorMarkEnvs(body, 1)
+    babbling = Babbling(BabblingConfig("held"), envs.actions)
+    babbling.begin([seed])
+    observation, info = envs.reset(seed=[seed])
+    frames = [picture(envs, observation["vision"][0])]
+    iio.imwrite(out / f"{body}-portrait.png", portrait(envs, observation["vision"][0]))
     for _ in track(range(control_steps), description="filming"):
-        observation, *_, info = worlds.step(movement.act(observation))
-        frames.append(picture(worlds, observation["vision"][0]))
+        observation, *_, info = envs.step(babbling.act(observation))
+        frames.append(picture(envs, observation["vision"][0]))
     film, sheet = out / f"{body}.mp4", out / f"{body}.png"
-    iio.imwrite(film, np.stack(frames), fps=20, codec="libx264", macro_block_size=8)
+    iio.imwrite(film, np.stack(frames), fps=20, tokenizer="libx264", macro_block_size=8)
     iio.imwrite(sheet, contact_sheet(frames))
-    print(f"The {body} (tone: {worlds.scene.tone}) moved at random for {control_steps / 20:.0f} s.")
+    print(f"The {body} (tone: {envs.scene.tone}) moved at random for {control_steps / 20:.0f} s.")
     print(f"Its mark {'came off by chance' if info['mark_removed'][0] else 'stayed on'}.")
     print(f"film:          {film.resolve()}")
     print(f"portrait:      {(out / f'{body}-portrait.png').resolve()}")
     print(f"contact sheet: {sheet.resolve()}")
 
 
-def portrait(worlds: Worlds, seen: np.ndarray) -> np.ndarray:
+def portrait(envs: MirrorMarkEnvs, seen: np.ndarray) -> np.ndarray:
     """Two views from outside and what the eye sees, side by side."""
-    outside = [worlds.render(0, camera, SIDE, SIDE) for camera in ("world", "behind")]
+    outside = [envs.render(0, camera, SIDE, SIDE) for camera in ("world", "behind")]
     return np.concatenate([*outside, enlarged(seen)], axis=1)
 
 
@@ -130,9 +130,9 @@ def enlarged(seen: np.ndarray) -> np.ndarray:
     return np.kron(seen, np.ones((zoom, zoom, 1), np.uint8))
 
 
-def picture(worlds: Worlds, seen: np.ndarray) -> np.ndarray:
+def picture(envs: MirrorMarkEnvs, seen: np.ndarray) -> np.ndarray:
     """A third person's view beside the eye's own, enlarged without smoothing."""
-    return np.concatenate([worlds.render(0, "behind", SIDE, SIDE), enlarged(seen)], axis=1)
+    return np.concatenate([envs.render(0, "behind", SIDE, SIDE), enlarged(seen)], axis=1)
 
 
 def contact_sheet(frames: list[np.ndarray]) -> np.ndarray:

@@ -74,24 +74,24 @@ def _draw(directory: Path, names: list[str]) -> list[str]:
 
 
 def stored(directory: Path, results: dict[str, Any], name: str) -> dict[str, np.ndarray]:
-    """Arrays that the exam kept of the mind that is shown; empty where there are none."""
-    mind = "{run}@{checkpoint}".format(**results["shown"]).replace("/", "_")
-    path = directory / "parts" / mind / name
+    """Arrays that the exam kept of the agent that is shown; empty where there are none."""
+    agent = "{run}@{checkpoint}".format(**results["shown"]).replace("/", "_")
+    path = directory / "parts" / agent / name
     if not path.is_file():
         return {}
     with np.load(path) as arrays:
         return dict(arrays)
 
 
-def unseen_at_first(directory: Path, results: dict[str, Any], worlds: Sequence[int]) -> str:
-    """Which of these worlds of the mind that is shown begin without a mark in the picture, and why; else
+def unseen_at_first(directory: Path, results: dict[str, Any], envs: Sequence[int]) -> str:
+    """Which of these worlds of the agent that is shown begin without a mark in the picture, and why; else
     nothing."""
     steps = tables.read(directory / "steps.parquet", tables.STEPS)
     shown = steps["run"] == results["shown"]["run"]
     first = steps[shown & (steps["condition"] == EXAM) & (steps["t_s"] == 0) & (steps["mark_px"] == 0)]
     told = [
         f"world {row.exam_seed} (" + ("covered by a hand or arm" if row.mark_in_view else "out of view") + ")"
-        for row in first[first["exam_seed"].isin(worlds)].itertuples()
+        for row in first[first["exam_seed"].isin(envs)].itertuples()
     ]
     return f" The mark is on, but not seen in the first frame: {', '.join(told)}." if told else ""
 
@@ -106,7 +106,7 @@ def _captions(results: dict[str, Any], training: Any) -> list[Caption]:
     shown = results["shown"]["run"]
     one = f"One run of {shown}, the median of its removals (where it has two or more); {who}"
     probes = results["probes"] or {}
-    frames = f"n={probes.get('frames', 0)} paired everyday frames of {shown}; {who}"
+    frames = f"n={probes.get('frames', 0)} paired babbling frames of {shown}; {who}"
     points = f"{plural(len(training), 'exam point')}, n={plural(_runs(training), 'run')} each; {who}"
     shift = results["free_energy"]["pairs"] if results["free_energy"] else 0
     return [
@@ -131,7 +131,7 @@ def _captions(results: dict[str, Any], training: Any) -> list[Caption]:
         Caption(
             "fig5-samples",
             "Fig. 5a: drawn from the self-prior",
-            "Plain dark frames are of days with a covered mirror or none (world.mirrorless_share)."
+            "Plain dark frames are of days with a covered mirror or none (env.mirrorless_share)."
             f" Of {shown}; {who}.",
         ),
         Caption("fig5-erasure", "Fig. 5b: a marked frame through the self-prior", f"{frames}."),

@@ -91,7 +91,7 @@ def distance(episodes: pd.DataFrame, steps: pd.DataFrame) -> Figure:
 def first_touch(steps: pd.DataFrame, reach_m: float) -> Figure:
     """Kaplan–Meier: share of runs in which no hand has come within reach of the mark yet."""
     figure, (axes,) = style.new(6.4, 3.0)
-    drawn = [(EXAM, style.EXAM)] + [(name, style.CONTROL) for name in ("absent", "everyday")]
+    drawn = [(EXAM, style.EXAM)] + [(name, style.CONTROL) for name in ("absent", "babbling")]
     labels = []
     for name, colour in drawn:
         found = of(steps, name)
@@ -101,7 +101,7 @@ def first_touch(steps: pd.DataFrame, reach_m: float) -> Figure:
         time_s = np.concatenate([[0.0], curve.time_s])
         share, low, high = (np.concatenate([[1.0], part]) for part in (curve.share, curve.low, curve.high))
         axes.fill_between(time_s, low, high, step="post", color=colour, alpha=0.12, linewidth=0)
-        line = "-" if name != "everyday" else (0, (2, 2))
+        line = "-" if name != "babbling" else (0, (2, 2))
         axes.step(time_s, share, where="post", color=colour, linewidth=1.8, linestyle=line)
         labels.append((float(share[-1]), f" {conditions.title(name)} (n={curve.n})", colour, time_s[-1]))
     axes.set(xlabel="time in the run (s)", ylabel="not touched yet")

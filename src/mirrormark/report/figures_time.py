@@ -72,7 +72,7 @@ def _seed_lines(axes: Axes, training: pd.DataFrame, column: str, scale: float) -
 def _chance(axes: Axes, level: float) -> None:
     axes.axhline(level, color=style.CONTROL, linewidth=1.2, linestyle=(0, (4, 3)))
     axes.annotate(
-        " everyday movement",
+        " motor babbling",
         (1, level),
         xycoords=("axes fraction", "data"),
         color=style.CONTROL,

@@ -50,29 +50,29 @@ _METHOD = """
 visible in the mirror only, and comes off when a hand has been within {reach_cm:g} cm of it for {hold_steps}
 physics steps ({hold_s:g} s) in a row. Worlds with the same exam seed have the same posture at the start and
 the same site in every condition. The yoked site is a second place of the same kind that nobody sees; its
-touches are timed in the same runs. Chance needs no eye and is shared by all minds of a body.</p>
+touches are timed in the same runs. Chance needs no eye and is shared by all agents of a body.</p>
 <p><b>Passed</b> means: the lower bound of removal lies above the upper bound of every negative control,
 each with a 95% interval, with at least {chance_runs:,} runs of random movement. One checkpoint: Wilson's
 interval. Several training seeds: Student's t on seed means, never narrower than Wilson's. Differences:
 Newcombe's intervals (paired where the worlds are the same) with exact tests for one seed, one difference a
 seed for several, never claiming more than all runs pooled would; p-values are Holm-corrected over all
 negative controls. G before and after removal: with one training seed Wilcoxon's signed-rank test and the
-Hodges–Lehmann shift over runs, which speak of that mind only; with several seeds Student's t on one shift a
+Hodges–Lehmann shift over runs, which speak of that agent only; with several seeds Student's t on one shift a
 seed. Because G also changes with time alone, the same cuts are made in runs without removal (at least
-{kept} of a mind) and subtracted, with the error of both groups. The band of first touch is Kaplan–Meier's
+{kept} of an agent) and subtracted, with the error of both groups. The band of first touch is Kaplan–Meier's
 for one seed, Student's over the seeds' curves for several, never narrower than the pooled one.</p>
 """
 
 GLOSSARY = """
 <details><summary>Words used on this page</summary><dl>
-<dt>codec, token</dt><dd>The codec turns what is seen and felt at a moment into a few symbols, the tokens, and
+<dt>tokenizer, token</dt><dd>The tokenizer turns what is seen and felt at a moment into a few symbols, the tokens, and
 back into pictures and joint angles.</dd>
-<dt>self-prior</dt><dd>What the mind has learned to expect of itself: how probable each token is, given those
+<dt>self-prior</dt><dd>What the agent has learned to expect of itself: how probable each token is, given those
 before it.</dd>
-<dt>G, nats</dt><dd>Expected free energy: how unfamiliar a moment is to the self-prior. The mind acts so that
+<dt>G, nats</dt><dd>Expected free energy: how unfamiliar a moment is to the self-prior. The agent acts so that
 what comes is more familiar, which is to say that G is low. It is minus the logarithm of a probability, in
 nats: 1 nat more is 2.7 times less probable.</dd>
-<dt>everyday movement</dt><dd>Random movement that knows nothing of marks, as the body moved while it learned
+<dt>motor babbling</dt><dd>Random movement that knows nothing of marks, as the body moved while it learned
 what is familiar.</dd>
 <dt>tone</dt><dd>The body's own springs; flexor tone keeps the arms bent when nothing else moves
 them.</dd>

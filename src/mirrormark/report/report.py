@@ -72,8 +72,8 @@ def _body(
 
 def _provenance(results: dict[str, Any], directory: Path) -> str:
     path = directory / "provenance.json"
-    found = json.loads(path.read_text()) if path.is_file() else {"sittings": [], "versions": {}, "minds": []}
-    weights = sorted({mind["posture_precision"] for mind in found["minds"]} - {1.0})
+    found = json.loads(path.read_text()) if path.is_file() else {"sittings": [], "versions": {}, "agents": []}
+    weights = sorted({agent["posture_precision"] for agent in found["agents"]} - {1.0})
     weighed = f" In G the joint angles' tokens count {' or '.join(f'{w:g}' for w in weights)}, all others 1."
     settings = results["settings"]
     seeds = f"{settings['first_exam_seed']}–{settings['first_exam_seed'] + settings['runs'] - 1}"
@@ -82,7 +82,7 @@ def _provenance(results: dict[str, Any], directory: Path) -> str:
     )
     kept = {name: value for name, value in found["versions"].items() if name not in ("command", "host")}
     versions = ", ".join(f"{name} {value}" for name, value in kept.items())
-    training = ", ".join(str(mind["training_seed"]) for mind in results["minds"])
+    training = ", ".join(str(agent["training_seed"]) for agent in results["agents"])
     return (
         f"<p>Trained with seed {training}; examined in worlds {seeds}; chance: {settings['chance_runs']} "
         f"runs; actions: {escape(settings['mode'])}.{weighed if weights else ''}</p>"

@@ -10,11 +10,11 @@ from mirrormark.report.page import part, plural
 
 def heading(results: dict[str, Any]) -> str:
     label = f'<p><span class="label">{escape(results["label"])}</span></p>' if results["label"] else ""
-    seeds = len(results["minds"])
-    minds = ", ".join(f"{mind['run']} ({mind['checkpoint']})" for mind in results["minds"])
+    seeds = len(results["agents"])
+    agents = ", ".join(f"{agent['run']} ({agent['checkpoint']})" for agent in results["agents"])
     return (
         f"<h1>Mirror-mark exam: {escape(results['body'])}, {escape(results['tone'])} tone</h1>"
-        f'<p class="quiet">{seeds} training seed{"s" if seeds > 1 else ""}: {escape(minds)}</p>{label}'
+        f'<p class="quiet">{seeds} training seed{"s" if seeds > 1 else ""}: {escape(agents)}</p>{label}'
     )
 
 
@@ -109,14 +109,14 @@ def _effect(found: dict[str, Any]) -> str:
 
 def probes(found: dict[str, Any] | None) -> str:
     if not found:
-        return "<p>No probes: this mind has no pixels.</p>"
+        return "<p>No probes: this agent has no pixels.</p>"
     erased = found["mark_erased"]["through the self-prior"]
     painted = found["mark_painted"]["reconstructed"]
     sentence = (
         f"a marked frame passed through the self-prior loses {100 * erased:.0f}% of the mark that its"
         " reconstruction shows"
         if erased is not None
-        else f"the codec paints only {100 * painted:.0f}% of the mark: there is nothing that could be erased"
+        else f"the tokenizer paints only {100 * painted:.0f}% of the mark: there is nothing that could be erased"
     )
     rad, rms = found["proprioception_from_vision_rad"], found["vision_from_proprioception_rms"]
     rows = "".join(
@@ -124,7 +124,7 @@ def probes(found: dict[str, Any] | None) -> str:
         for name in ("self-prior", "encoder only", "chance")
     )
     return (
-        f"<p>On {found['frames']} paired everyday frames of {escape(found['run'])}: {sentence}. "
+        f"<p>On {found['frames']} paired babbling frames of {escape(found['run'])}: {sentence}. "
         f"G is {found['g_gap_nats']:.2f} nats higher with the mark than without.</p>"
         "<table><tr><th>One sense from the other</th><th>joint angles from vision</th>"
         f"<th>vision from joint angles (RMS, 0..1)</th></tr>{rows}</table>"
@@ -133,7 +133,7 @@ def probes(found: dict[str, Any] | None) -> str:
 
 
 _CROSSING = {
-    "chosen": f"""This codec tells vision given the angles, so angles cannot be filled in from vision alone:
+    "chosen": f"""This tokenizer tells vision given the angles, so angles cannot be filled in from vision alone:
 they are chosen among {POSTURES} postures of the same run, a control step apart, the true one among them.
 Self-prior: the choice that makes the whole most familiar. Encoder only: the one whose reconstruction is
 nearest to the picture. Vision from angles: the self-prior draws the vision tokens; encoder only leaves them

@@ -38,7 +38,7 @@ def bench_sweep(
     about = {
         "preset": "smoke",
         "seeds": runs,
-        "overrides": {"life.schedule.episodes": episodes},
+        "overrides": {"training.schedule.episodes": episodes},
         "exam": {"runs": 2, "chance_runs": 4, "only": ["mirror", "absent"]},
     }
     rows: list[dict[str, Any]] = []

@@ -104,7 +104,9 @@ def _run(jobs: Sequence[Job], folder: Folder, engine: Engine, tries: int, consol
         with _Display(jobs, folder, engine, console) as display:
             drive(jobs, folder, engine, tries, display)
     except KeyboardInterrupt:
-        console.print("Stopping: each run finishes its lap and saves; the same command goes on from there.")
+        console.print(
+            "Stopping: each run finishes its iteration and saves; the same command goes on from there."
+        )
         with contextlib.suppress(KeyboardInterrupt):  # once more: they are killed where they stand
             engine.stop()
         sys.exit(130)
@@ -191,7 +193,7 @@ def _cost(job: Job, pace: Pace | None) -> tuple[float | None, float | None, int 
     if pace is None:
         return None, None, None
     return (
-        estimate.left_s(Schedule(asked(job.train).life.schedule), 0, pace.lap_s),
+        estimate.left_s(Schedule(asked(job.train).training.schedule), 0, pace.iteration_s),
         pace.exam_s,
         pace.disk_bytes,
     )

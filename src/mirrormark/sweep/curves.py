@@ -42,7 +42,7 @@ def median_interval(values: ArrayLike, confidence: float = CONFIDENCE) -> Median
 def curve(rows: pd.DataFrame, indicator: str) -> list[dict[str, Any]]:
     """A point for each number of episodes lived: median, interval, its confidence, how many seeds."""
     points = []
-    for episodes, group in rows.dropna(subset=[indicator]).groupby("episodes_lived"):
+    for episodes, group in rows.dropna(subset=[indicator]).groupby("episodes_collected"):
         values = group[indicator].to_numpy(dtype=float)
         low, high, held = median_interval(values)
         points.append(

@@ -12,7 +12,7 @@ from mirrormark.sweep import journal
 from mirrormark.sweep.journal import Entry
 from mirrormark.sweep.plan import Folder, Job
 from mirrormark.sweep.work import Ended, Engine, Step, Work
-from mirrormark.training.run_folder import Run
+from mirrormark.training.run_folder import RunFolder
 
 LOOK_S = 0.5
 """How often the table is drawn anew while nothing ends."""
@@ -70,7 +70,7 @@ class _Driver:
         return "exam" if journal.trained(self.folder, job.name) else "train"
 
     def _twin(self, job: Job, twin: str) -> bool:
-        """Whether the mind beside which this one is examined has grown up; it waits, or fails with it."""
+        """Whether the agent beside which this one is examined has grown up; it waits, or fails with it."""
         if self.entries[twin].state == "failed" and not journal.trained(self.folder, twin):
             reason = f"{twin}, beside which it is examined, has failed"
             self._write(job.name, replace(self.entries[job.name], state="failed", reason=reason))
@@ -82,7 +82,7 @@ class _Driver:
         One that is marked as running on another machine was ours and has ended, or this job would not be
         waiting: that machine could not say so any more.
         """
-        status = Run(self.folder.run(job.name)).status()
+        status = RunFolder(self.folder.run(job.name)).status()
         return status["state"] in ("running", "starting") and status["host"] == socket.gethostname()
 
     def submit(self, job: Job) -> None:
@@ -100,7 +100,7 @@ class _Driver:
 
     def _exam(self, job: Job) -> Work:
         exam = self.folder.exam(job.name)
-        if exam.exists() and not (exam / "sitting.json").exists():
+        if exam.exists() and not (exam / "exam.json").exists():
             shutil.rmtree(exam)
         return self.folder.examined(job)
 

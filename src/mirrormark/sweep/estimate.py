@@ -17,15 +17,16 @@ class Pace:
     """What one run was measured to take; None: not measured."""
 
     measured_on: str
-    lap_s: dict[str, float]
-    """Seconds a lap, by phase: learning, indicators and checkpoints together."""
+    iteration_s: dict[str, float]
+    """Seconds an iteration, by phase: learning, indicators and checkpoints together."""
     exam_s: float | None = None
     disk_bytes: int | None = None
     """Of the run folder and the exam's together."""
 
 
-def lap_seconds(run: Path) -> dict[str, float]:
-    """Mean seconds a lap, by phase. Each process counts from its own start: a smaller number is a restart."""
+def iteration_seconds(run: Path) -> dict[str, float]:
+    """Mean seconds an iteration, by phase. Each process counts from its own start: a smaller number is a
+    restart."""
     spent: dict[str, list[float]] = {}
     before = 0.0
     for row in read_lines(run / "metrics.jsonl"):
@@ -35,14 +36,18 @@ def lap_seconds(run: Path) -> dict[str, float]:
     return {phase: fmean(all_s) for phase, all_s in spent.items()}
 
 
-def left_s(schedule: Schedule, lap: int, lap_s: dict[str, float]) -> float | None:
-    """Seconds from this lap to the end of training; None where a phase to come was never timed."""
-    codec = max(0, schedule.config.codec_laps - lap)
-    life = schedule.total_laps - max(lap, schedule.config.codec_laps)
-    needed = {phase: laps for phase, laps in (("codec", codec), ("life", life)) if laps}
-    if not set(needed) <= set(lap_s):
+def left_s(schedule: Schedule, iteration: int, iteration_s: dict[str, float]) -> float | None:
+    """Seconds from this iteration to the end of training; None where a phase to come was never timed."""
+    tokenizer = max(0, schedule.config.tokenizer_iterations - iteration)
+    training = schedule.total_iterations - max(iteration, schedule.config.tokenizer_iterations)
+    needed = {
+        phase: iterations
+        for phase, iterations in (("tokenizer", tokenizer), ("training", training))
+        if iterations
+    }
+    if not set(needed) <= set(iteration_s):
         return None
-    return sum(laps * lap_s[phase] for phase, laps in needed.items())
+    return sum(iterations * iteration_s[phase] for phase, iterations in needed.items())
 
 
 def folder_bytes(*paths: Path) -> int:
@@ -60,13 +65,13 @@ def paces(jobs: Sequence[Job], folder: Folder) -> dict[str, Pace]:
     """What the sweep's own runs have shown so far, by job."""
     found = {}
     for job in jobs:
-        lap_s = lap_seconds(folder.run(job.name))
-        if not lap_s:
+        iteration_s = iteration_seconds(folder.run(job.name))
+        if not iteration_s:
             continue
         entry = journal.read(folder, job.name)
         done = entry.state == "finished"
         size = folder_bytes(folder.run(job.name), folder.exam(job.name)) if done else None
-        found[job.name] = Pace(job.name, lap_s, entry.seconds.get("exam") if done else None, size)
+        found[job.name] = Pace(job.name, iteration_s, entry.seconds.get("exam") if done else None, size)
     return found
 
 
@@ -79,10 +84,10 @@ def pace_for(job: Job, jobs: Sequence[Job], known: dict[str, Pace]) -> Pace | No
     ):
         group = [known[other.name] for other in jobs if like(other) and other.name in known]
         if group:
-            phases = {phase for pace in group for phase in pace.lap_s}
+            phases = {phase for pace in group for phase in pace.iteration_s}
             return Pace(
                 measured_on=", ".join(pace.measured_on for pace in group),
-                lap_s={k: fmean(p.lap_s[k] for p in group if k in p.lap_s) for k in phases},
+                iteration_s={k: fmean(p.iteration_s[k] for p in group if k in p.iteration_s) for k in phases},
                 exam_s=_mean([p.exam_s for p in group]),
                 disk_bytes=_most([p.disk_bytes for p in group]),
             )

@@ -14,7 +14,7 @@ TITLES = {
     "removal_rate": "runs with the mark removed",
     "distance_m": "nearer hand to mark (m)",
     "efe_gap_nats": "G with mark minus without (nats)",
-    "mark_recovery": "share of the mark that the codec keeps",
+    "mark_recovery": "share of the mark that the tokenizer keeps",
 }
 _BASE = (style.EXAM, style.CONTROL, style.AFTER, style.REMOVAL, style.REPORTED, style.QUIET)
 

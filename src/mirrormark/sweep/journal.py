@@ -15,7 +15,7 @@ from typing import Any, Literal
 from mirrormark.sweep.plan import Folder, Job
 from mirrormark.sweep.spec import Spec
 from mirrormark.training.checkpoint import write_json
-from mirrormark.training.run_folder import Run, differences, to_json
+from mirrormark.training.run_folder import RunFolder, differences, to_json
 
 SCHEMA = "mirrormark.sweep/1"
 State = Literal["waiting", "train", "exam", "finished", "failed"]
@@ -47,7 +47,7 @@ def write(folder: Folder, job: str, entry: Entry) -> None:
 
 
 def trained(folder: Folder, job: str) -> bool:
-    return Run(folder.run(job)).status()["state"] == "finished"
+    return RunFolder(folder.run(job)).status()["state"] == "finished"
 
 
 def examined(folder: Folder, job: str) -> bool:

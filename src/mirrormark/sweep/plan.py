@@ -17,7 +17,7 @@ import tyro
 
 from mirrormark.envs import bodies
 from mirrormark.exam import conditions
-from mirrormark.presets import Preset, preset
+from mirrormark.presets import Config, preset
 from mirrormark.sweep.spec import Spec, Value
 from mirrormark.sweep.work import Work, environment
 from mirrormark.train_command import Train
@@ -42,7 +42,7 @@ class Job:
     exam: tuple[str, ...]
     """Options of `mirrormark exam`, without --out."""
     beside: str | None = None
-    """A mind trained without cost is examined beside its twin with cost: that twin's name."""
+    """An agent trained without cost is examined beside its twin with cost: that twin's name."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +74,13 @@ class Folder:
 
     def examined(self, job: Job) -> Work:
         """Its exam as a command."""
-        minds = [str(self.run(name)) for name in (job.beside, job.name) if name]
-        words = ("exam", *minds, "--out", str(self.exam(job.name)), *job.exam)
+        agents = [str(self.run(name)) for name in (job.beside, job.name) if name]
+        words = ("exam", *agents, "--out", str(self.exam(job.name)), *job.exam)
         return Work(job.name, "exam", words, self.log(job.name), _threads(job))
 
 
 def _threads(job: Job) -> int:
-    return int(next(word for word in job.train if word.startswith("--world.threads=")).partition("=")[2])
+    return int(next(word for word in job.train if word.startswith("--env.threads=")).partition("=")[2])
 
 
 def plan(spec: Spec) -> list[Job]:
@@ -91,7 +91,7 @@ def plan(spec: Spec) -> list[Job]:
         conditions.get(name)
     if spec.exam.only and conditions.EXAM not in spec.exam.only:
         raise ValueError(f"exam.only lacks {conditions.EXAM!r}: without it there is nothing to compare.")
-    kept = spec.bodies or (preset(spec.preset).world.body,)
+    kept = spec.bodies or (preset(spec.preset).env.body,)
     for body in kept:
         bodies.get(body)
     combinations = [dict(zip(spec.grid, values)) for values in itertools.product(*spec.grid.values())]
@@ -112,8 +112,8 @@ def _job(
     values = grid[number]
     fields = spec.overrides | values
     words = ["--preset", spec.preset, "--body", body, "--seed", str(seed), "--device", spec.device]
-    if fields.get("world.threads") is None:
-        words.append(f"--world.threads={spec.resources.cpus}")
+    if fields.get("env.threads") is None:
+        words.append(f"--env.threads={spec.resources.cpus}")
     for name, value in fields.items():
         words += as_words(name, value)
     beside = None
@@ -132,7 +132,7 @@ def _job(
 
 
 def _twin(names: list[str], grid: list[dict[str, Value]], values: dict[str, Value]) -> str:
-    """The same setting with the self-prior's cost; without one such a mind cannot be examined."""
+    """The same setting with the self-prior's cost; without one such an agent cannot be examined."""
     for name, other in zip(names, grid):
         if other.get(COST) not in (None, COSTLESS) and other == values | {COST: other[COST]}:
             return name
@@ -187,8 +187,8 @@ def _check_field(spec: Spec, name: str) -> None:
     """The field exists in the preset; else the level at which it is lost is named, with what is there."""
     if name == COST:
         return
-    if name == "world.body":
-        raise ValueError("world.body is chosen by the field bodies of the sweep: list them there.")
+    if name == "env.body":
+        raise ValueError("env.body is chosen by the field bodies of the sweep: list them there.")
     here: Any = preset(spec.preset)
     place = ""
     for part in name.split("."):
@@ -203,7 +203,7 @@ def _check_field(spec: Spec, name: str) -> None:
 
 
 @functools.cache
-def asked(words: tuple[str, ...]) -> Preset:
+def asked(words: tuple[str, ...]) -> Config:
     """The whole configuration that these words of `mirrormark train` mean; a mistake is one sentence."""
     name = words[words.index("--preset") + 1]
     told = io.StringIO()

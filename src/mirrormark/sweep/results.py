@@ -29,17 +29,17 @@ from mirrormark.sweep import journal
 from mirrormark.sweep.curves import curve
 from mirrormark.sweep.journal import told
 from mirrormark.sweep.plan import Folder, Job
-from mirrormark.training.run_folder import Run, read_lines
+from mirrormark.training.run_folder import RunFolder, read_lines
 
 SCHEMA = "mirrormark.sweep.results/1"
 COSTLESS = "costless"
 INDICATORS = ("removal_rate", "distance_m", "efe_gap_nats", "mark_recovery")
 """Indicators whose curves over training are drawn; all others are in the table as well."""
-_POINT = ("lap", "steps", "seconds", "snapshot", "ablation", "episodes")
+_POINT = ("iteration", "steps", "seconds", "snapshot", "ablation", "episodes")
 """Keys of an exam point that are no indicators."""
 
 
-def gather(jobs: Sequence[Job], folder: Folder) -> pd.DataFrame:
+def collect(jobs: Sequence[Job], folder: Folder) -> pd.DataFrame:
     """The one table over all runs that are examined, and the exam points of all that have any."""
     parts = [_training(job, folder) for job in jobs]
     parts += [_episodes(job, folder) for job in jobs if journal.examined(folder, job.name)]
@@ -57,7 +57,7 @@ def _kind(column: str) -> str:
     """The column's type, empty cells allowed: the exam's own, words for what names a run, else numbers."""
     if column in tables.EPISODES:
         return _NULLABLE[tables.EPISODES[column]]
-    if column == "episodes_lived":
+    if column == "episodes_collected":
         return "Int64"
     return "string" if column in ("job", "setting", "kind") or column.startswith("grid.") else "Float64"
 
@@ -75,9 +75,9 @@ def _about(job: Job, kind: str) -> dict[str, Any]:
 
 def _training(job: Job, folder: Folder) -> pd.DataFrame:
     rows = []
-    for point in read_lines(folder.run(job.name) / "exams.jsonl"):
+    for point in read_lines(folder.run(job.name) / "evaluations.jsonl"):
         numbers = {name: value for name, value in point.items() if name not in _POINT and value is not None}
-        rows.append(_about(job, "training") | {"episodes_lived": point["episodes"]} | numbers)
+        rows.append(_about(job, "training") | {"episodes_collected": point["episodes"]} | numbers)
     return pd.DataFrame(rows)
 
 
@@ -87,7 +87,7 @@ def _episodes(job: Job, folder: Folder) -> pd.DataFrame:
     if job.beside:
         found = found[found["run"] == job.name].assign(condition=EXAM)
     about = _about(job, "exam")
-    seed = found["training_seed"]  # players without a mind keep theirs, which is none
+    seed = found["training_seed"]  # players without an agent keep theirs, which is none
     return found.assign(
         **{name: value for name, value in about.items() if name != "training_seed"}, training_seed=seed
     )
@@ -162,7 +162,9 @@ def _steps(done: Sequence[Job], folder: Folder) -> pd.DataFrame:
 
 def _label(members: Sequence[Job], folder: Folder) -> str | None:
     """The words that an ablation carries wherever it is shown."""
-    labels = [Run(folder.run(job.name)).config().get("ablation") for job in members if _begun(job, folder)]
+    labels = [
+        RunFolder(folder.run(job.name)).config().get("ablation") for job in members if _begun(job, folder)
+    ]
     words = [next((label for label in labels if label), None)]
     words += ["ablation: trained without the self-prior's cost"] if members[0].beside else []
     return "; ".join(word for word in words if word) or None

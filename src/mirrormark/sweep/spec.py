@@ -15,7 +15,7 @@ class ExamSpec:
     """How every run is examined: the options of `mirrormark exam` (ours)."""
 
     runs: int = 80
-    """Runs of each condition for each mind (paper: 8 seeds × 10 runs)."""
+    """Runs of each condition for each agent (paper: 8 seeds × 10 runs)."""
     chance_runs: int = 1000
     """Runs of each random movement; below 1,000 nothing can be called passed."""
     first_exam_seed: int = 0
@@ -61,7 +61,7 @@ class Spec:
 
     @property
     def device(self) -> str:
-        """Where the minds train: on the GPU that they ask for, or on the CPU."""
+        """Where the agents train: on the GPU that they ask for, or on the CPU."""
         return "cuda" if self.resources.gpus else "cpu"
 
 

@@ -10,7 +10,7 @@ from mirrormark.sweep import estimate, journal
 from mirrormark.sweep.estimate import Pace, in_words
 from mirrormark.sweep.journal import Entry
 from mirrormark.sweep.plan import Folder, Job, asked
-from mirrormark.training.run_folder import Run, read_lines
+from mirrormark.training.run_folder import RunFolder, read_lines
 from mirrormark.training.schedule import Schedule
 
 _SHOWN = {
@@ -28,7 +28,7 @@ class Standing:
 
     job: Job
     stage: str
-    laps: str
+    iterations: str
     indicators: dict[str, float]
     left_s: float | None
     """Until it is finished; None: unknown."""
@@ -45,17 +45,17 @@ def standings(jobs: Sequence[Job], folder: Folder, entries: dict[str, Entry] | N
 def _standing(
     job: Job, jobs: Sequence[Job], folder: Folder, entry: Entry, known: dict[str, Pace]
 ) -> Standing:
-    run = Run(folder.run(job.name))
+    run = RunFolder(folder.run(job.name))
     status: dict[str, Any] = (
-        run.status() if (run.path / "status.json").exists() else {"state": "none", "lap": 0}
+        run.status() if (run.path / "status.json").exists() else {"state": "none", "iteration": 0}
     )
-    exams = read_lines(run.path / "exams.jsonl")
+    exams = read_lines(run.path / "evaluations.jsonl")
     last = exams[-1] if exams else {}
     pace = estimate.pace_for(job, jobs, known)
-    schedule = Schedule(asked(job.train).life.schedule)
+    schedule = Schedule(asked(job.train).training.schedule)
     left = None
     if pace and entry.state != "failed":
-        left = estimate.left_s(schedule, status["lap"], pace.lap_s)
+        left = estimate.left_s(schedule, status["iteration"], pace.iteration_s)
         if not journal.examined(folder, job.name):
             left = left + pace.exam_s if left is not None and pace.exam_s is not None else None
     note = entry.reason if entry.state == "failed" else (last.get("ablation") or "")
@@ -64,7 +64,7 @@ def _standing(
     return Standing(
         job=job,
         stage=_stage(job, folder, entry, status, schedule),
-        laps=f"{status['lap']}/{schedule.total_laps}",
+        iterations=f"{status['iteration']}/{schedule.total_iterations}",
         indicators={name: last[name] for name in _SHOWN if last.get(name) is not None},
         left_s=left,
         note=note,
@@ -75,22 +75,29 @@ def _stage(job: Job, folder: Folder, entry: Entry, status: dict[str, Any], sched
     if entry.state == "failed" or journal.examined(folder, job.name):
         return "finished" if entry.state != "failed" else "failed"
     if status["state"] == "finished":
-        return "exam" if (folder.exam(job.name) / "sitting.json").exists() else "waiting for exam"
+        return "exam" if (folder.exam(job.name) / "exam.json").exists() else "waiting for exam"
     if status["state"] in ("running", "starting"):
-        lap = schedule.lap(min(status["lap"], schedule.total_laps - 1))
-        return "+".join(lap.stages) or "gathering"
+        iteration = schedule.iteration(min(status["iteration"], schedule.total_iterations - 1))
+        return "+".join(iteration.stages) or "gathering"
     return "waiting" if status["state"] == "none" else f"waiting ({status['state']})"
 
 
 def table(found: Sequence[Standing]) -> Table:
     """For the terminal."""
     shown = Table(
-        "run", "stage", "lap", *_SHOWN.values(), "left", "note", title=summary(found), title_justify="left"
+        "run",
+        "stage",
+        "iteration",
+        *_SHOWN.values(),
+        "left",
+        "note",
+        title=summary(found),
+        title_justify="left",
     )
     for one in found:
         values = [f"{one.indicators[name]:.2f}" if name in one.indicators else "" for name in _SHOWN]
         left = "" if one.stage in ("finished", "failed") else in_words(one.left_s)
-        shown.add_row(one.job.name, one.stage, one.laps, *values, left, one.note)
+        shown.add_row(one.job.name, one.stage, one.iterations, *values, left, one.note)
     return shown
 
 

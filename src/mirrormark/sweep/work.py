@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, Protocol
 _LEASH = Path(__file__).with_name("leash.py")
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 STOP_S = 120.0
-"""A run that was asked to stop finishes its lap first; after this long it is killed (ours)."""
+"""A run that was asked to stop finishes its iteration first; after this long it is killed (ours)."""
 
 Step = Literal["train", "exam"]
 

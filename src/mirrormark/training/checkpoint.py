@@ -122,7 +122,7 @@ def write_json(path: Path, value: Any) -> None:
 def save(folder: Path, name: str, tree: dict, keep: int = 2, part_bytes: int = PART_BYTES) -> Path:
     """Write `folder/name` atomically and keep the newest `keep` checkpoints of the folder.
 
-    Names sort by age (`lap-00000012`). The old ones go only after the new one is on the disk.
+    Names sort by age (`iteration-00000012`). The old ones go only after the new one is on the disk.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for leftover in folder.glob(f"{_TEMPORARY}*"):

@@ -15,23 +15,23 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from mirrormark.agent.agent import MindConfig
-from mirrormark.agent.tokenizer import Codec
+from mirrormark.agent.agent import AgentConfig
+from mirrormark.agent.tokenizer import Tokenizer
 from mirrormark.training import checkpoint
-from mirrormark.training.env_config import WorldSetup
+from mirrormark.training.env_config import EnvConfig
 from mirrormark.training.nan import NotFinite
-from mirrormark.training.recorder import Records
-from mirrormark.training.run_folder import Run, RunError, list_runs, to_json
-from mirrormark.training.schedule import Lap
-from mirrormark.training.trainer import Hook, Life, LifeConfig, UnstableWorlds, live
-from mirrormark.training.weights import load_codec, shipped
+from mirrormark.training.recorder import Recorder
+from mirrormark.training.run_folder import RunError, RunFolder, list_runs, to_json
+from mirrormark.training.schedule import Iteration
+from mirrormark.training.trainer import Hook, Trainer, TrainingConfig, UnstableEnvs, run_iterations
+from mirrormark.training.weights import load_tokenizer, shipped
 
 Device = Literal["auto", "cpu", "cuda"]
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Interrupted(Exception):
-    """Asked to stop: the lap is finished and saved."""
+    """Asked to stop: the iteration is finished and saved."""
 
 
 def choose_device(device: Device) -> torch.device:
@@ -42,24 +42,24 @@ def choose_device(device: Device) -> torch.device:
     return torch.device("cuda" if there and device != "cpu" else "cpu")
 
 
-def shared_codec(source: str | None, body: str) -> Codec | None:
-    """The codec that life.codec_from names; None: the life learns its own."""
+def shared_tokenizer(source: str | None, body: str) -> Tokenizer | None:
+    """The tokenizer that training.tokenizer_from names; None: the training run learns its own."""
     if source is None:
         return None
     if source == "shipped":
-        place = shipped(f"{body}-codec")
+        place = shipped(f"{body}-tokenizer")
         if place is None:
-            print(f"No trained codec is shipped for the {body}: this life learns its own.")
+            print(f"No trained tokenizer is shipped for the {body}: this run learns its own.")
             return None
-        return load_codec(place)
-    return load_codec(source)
+        return load_tokenizer(place)
+    return load_tokenizer(source)
 
 
 def train(
     name: str,
-    world: WorldSetup,
-    mind: MindConfig,
-    config: LifeConfig,
+    env: EnvConfig,
+    agent: AgentConfig,
+    config: TrainingConfig,
     seed: int,
     out: Path,
     resume: bool = False,
@@ -70,24 +70,25 @@ def train(
     if seed < 0:
         raise ValueError(f"--seed is {seed}: give a whole number of 0 or more.")
     place = choose_device(device)
-    codec = shared_codec(config.codec_from, world.body)
-    if codec is not None:
-        mind = replace(mind, codec=replace(codec.config, hush=mind.codec.hush))
-        config = replace(config, schedule=replace(config.schedule, codec_laps=0))
-    asked = {"preset": name, "body": world.body, "seed": seed, "ablation": world.ablation}
-    asked |= {"world": to_json(world), "mind": to_json(mind), "life": to_json(config)}
+    tokenizer = shared_tokenizer(config.tokenizer_from, env.body)
+    if tokenizer is not None:
+        agent = replace(agent, tokenizer=replace(tokenizer.config, dead_zone=agent.tokenizer.dead_zone))
+        config = replace(config, schedule=replace(config.schedule, tokenizer_iterations=0))
+    asked = {"preset": name, "body": env.body, "seed": seed, "ablation": env.ablation}
+    asked |= {"env": to_json(env), "agent": to_json(agent), "training": to_json(config)}
     # What cannot be used or lived is refused before a folder is made.
     if resume:
-        Run.reopen(out, asked)
+        RunFolder.reopen(out, asked)
     else:
-        Run.check_free(out)
-    life = Life(world, mind, config, seed, place)
-    if codec is not None:
-        life.take_codec(codec)
-    with Run(out).held(), _threads(world.threads):
-        # Asked again: while the life was set up, another process may have taken the folder and left it.
-        run = Run.reopen(out, asked) if resume else Run.create(out, asked)
-        _live_in(run, life, name, resume, hooks)
+        RunFolder.check_free(out)
+    trainer = Trainer(env, agent, config, seed, place)
+    if tokenizer is not None:
+        trainer.take_tokenizer(tokenizer)
+    with RunFolder(out).held(), _threads(env.threads):
+        # Asked again: while the training run was set up, another process may have taken the folder and left
+        # it.
+        run = RunFolder.reopen(out, asked) if resume else RunFolder.create(out, asked)
+        _train_in(run, trainer, name, resume, hooks)
 
 
 @contextmanager
@@ -101,22 +102,22 @@ def _threads(most: int | None) -> Iterator[None]:
         numba.set_num_threads(before)
 
 
-def _live_in(run: Run, life: Life, preset: str, resume: bool, hooks: tuple[Hook, ...]) -> None:
-    """The life in its folder, whose status always tells how it stands or ended."""
+def _train_in(run: RunFolder, trainer: Trainer, preset: str, resume: bool, hooks: tuple[Hook, ...]) -> None:
+    """The training run in its folder, whose status always tells how it stands or ended."""
     console = Console()
-    if life.world.ablation:
-        console.print(f"[bold]{life.world.ablation}[/bold]")
+    if trainer.env.ablation:
+        console.print(f"[bold]{trainer.env.ablation}[/bold]")
     try:
         if resume:
             run.note("starting", **_standing(run))
-            _go_on(life, run, console)
-        records = Records(run, life, preset, console)
+            _go_on(trainer, run, console)
+        records = Recorder(run, trainer, preset, console)
         if not checkpoint.names(run.checkpoints):
             records.save()  # from the first moment on there is something to resume from
-        run.note("running", lap=life.next_lap, episodes=life.episodes_lived)
+        run.note("running", iteration=trainer.next_iteration, episodes=trainer.episodes_collected)
         with _StopSoon(console, records) as stop, records:
-            live(life, (records, *hooks, stop), run.path / "nan")
-        run.note("finished", lap=life.next_lap, episodes=life.episodes_lived)
+            run_iterations(trainer, (records, *hooks, stop), run.path / "nan")
+        run.note("finished", iteration=trainer.next_iteration, episodes=trainer.episodes_collected)
     except (Interrupted, KeyboardInterrupt):
         run.note("interrupted", **_standing(run))
         console.print(f"Interrupted; go on with the same command and --resume. {run.path}")
@@ -125,24 +126,24 @@ def _live_in(run: Run, life: Life, preset: str, resume: bool, hooks: tuple[Hook,
         if isinstance(error, OSError):
             what, mend = error.strerror or str(error), "Make room" if error.errno in _FULL else "Mend that"
             raise RunError(f"{run.path}: {what}. {mend}, then go on with --resume.") from error
-        if isinstance(error, NotFinite | UnstableWorlds | torch.OutOfMemoryError):
+        if isinstance(error, NotFinite | UnstableEnvs | torch.OutOfMemoryError):
             raise RunError(f"{run.path}: {error}") from error
         raise
     else:
         console.print(f"Finished: {run.path}")
 
 
-def _note_failure(run: Run, error: BaseException) -> None:
+def _note_failure(run: RunFolder, error: BaseException) -> None:
     """On a disk that is really full not even this can be written; the first mistake is the one to tell."""
     with suppress(OSError):
         run.note("failed", reason=str(error), **_standing(run))
 
 
-def _go_on(life: Life, run: Run, console: Console) -> None:
+def _go_on(trainer: Trainer, run: RunFolder, console: Console) -> None:
     """Load the newest undamaged checkpoint; a run killed before its first one starts over."""
     if not checkpoint.names(run.checkpoints):
         console.print(f"{run.path} has no checkpoint yet: starting from the beginning.")
-        run.forget_after(0)
+        run.drop_after(0)
         return
     name, tree, complaints = checkpoint.load_newest(run.checkpoints)
     for complaint in complaints:
@@ -152,21 +153,23 @@ def _go_on(life: Life, run: Run, console: Console) -> None:
         console.print(
             f"This run was saved by torch {then}; on {torch.__version__} it goes on, not bit for bit."
         )
-    life.load_state(tree)
-    run.forget_after(life.next_lap)
-    console.print(f"Resuming {run.path} at lap {life.next_lap} of {life.schedule.total_laps}.")
+    trainer.load_state(tree)
+    run.drop_after(trainer.next_iteration)
+    console.print(
+        f"Resuming {run.path} at iteration {trainer.next_iteration} of {trainer.schedule.total_iterations}."
+    )
 
 
-def _standing(run: Run) -> dict[str, Any]:
+def _standing(run: RunFolder) -> dict[str, Any]:
     status = run.status()
-    return {key: status.get(key, 0) for key in ("lap", "episodes")}
+    return {key: status.get(key, 0) for key in ("iteration", "episodes")}
 
 
 class _StopSoon:
-    """Ctrl-C or SIGTERM: finish the lap, save, keep its weights, stop. A second one stops at once, at the
-    last checkpoint."""
+    """Ctrl-C or SIGTERM: finish the iteration, save, keep its weights, stop. A second one stops at once, at
+    the last checkpoint."""
 
-    def __init__(self, console: Console, records: Records) -> None:
+    def __init__(self, console: Console, records: Recorder) -> None:
         self._console, self._records, self._asked = console, records, False
         self._before: dict[int, Any] = {}
 
@@ -186,14 +189,14 @@ class _StopSoon:
         if self._asked:
             raise KeyboardInterrupt
         self._asked = True
-        self._console.print("Stopping after this lap; once more stops at once.")
+        self._console.print("Stopping after this iteration; once more stops at once.")
 
-    def __call__(self, lap: Lap, life: Life, metrics: dict[str, float]) -> None:
+    def __call__(self, iteration: Iteration, trainer: Trainer, metrics: dict[str, float]) -> None:
         if self._asked:
-            if not lap.checkpoint:
-                self._records.save(lap)
-            if not lap.exam:
-                self._records.snapshot(lap)
+            if not iteration.checkpoint:
+                self._records.save(iteration)
+            if not iteration.evaluate:
+                self._records.snapshot(iteration)
             raise Interrupted
 
 
@@ -209,17 +212,19 @@ def runs(folder: Path = Path("runs")) -> None:
     if not rows:
         print(f"No runs below {folder}.")
         return
-    table = Table("run", "preset", "body", "seed", "state", "lap", "episodes", "removal", "chance", "note")
+    table = Table(
+        "run", "preset", "body", "seed", "state", "iteration", "episodes", "removal", "chance", "note"
+    )
     for row in rows:
-        exam = row["last_exam"] or {}
-        rates = [exam.get(key) for key in ("removal_rate", "chance_removal_rate")]
+        evaluation = row["last_evaluation"] or {}
+        rates = [evaluation.get(key) for key in ("removal_rate", "chance_removal_rate")]
         facts = [
             row["name"],
             row["preset"],
             row["body"],
             row["seed"],
             row["state"],
-            row["lap"],
+            row["iteration"],
             row["episodes"],
         ]
         shown = ["" if rate is None else f"{rate:.2f}" for rate in rates]

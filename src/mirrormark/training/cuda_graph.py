@@ -9,7 +9,7 @@ from torch import Tensor
 _WARM_UP_CALLS = 3
 
 
-class Replayed:
+class CudaGraph:
     """A function of tensors of fixed shapes, captured at once. It may change tensors of its own in place, and
     has done so a few times when it is captured."""
 

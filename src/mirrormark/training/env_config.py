@@ -1,4 +1,4 @@
-"""The world that a mind grows up in, as configuration, and the mind that fits it."""
+"""The world that an agent grows up in, as configuration, and the agent that fits it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -6,17 +6,17 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from gymnasium import spaces
 
-from mirrormark.agent.agent import Mind, MindConfig
+from mirrormark.agent.agent import Agent, AgentConfig
 from mirrormark.agent.senses import SenseSpec
-from mirrormark.envs.babbling import Movement, MovementConfig
+from mirrormark.envs.babbling import Babbling, BabblingConfig
 from mirrormark.envs.mark import MarkConfig
 from mirrormark.envs.mirror import MirrorConfig
-from mirrormark.envs.mirror_mark import Worlds
+from mirrormark.envs.mirror_mark import MirrorMarkEnvs
 from mirrormark.envs.senses import ABLATION, DEFAULT_SENSES, Device, Vision
 
 
 @dataclass(frozen=True)
-class WorldSetup:
+class EnvConfig:
     """Body, mirror, mark, movement and senses of one life."""
 
     body: str = "infant"
@@ -28,12 +28,13 @@ class WorldSetup:
     mirror: MirrorConfig = field(default_factory=MirrorConfig)
     """Where the mirror is and what it does."""
     mirrorless_share: float = 0.0
-    """Share of a life's episodes before a bare wall or a covered mirror, in turn (ours): else the first
-    sight of a room without its mirror would be a shock, and what the body does there would tell nothing."""
+    """Share of a training run's episodes before a bare wall or a covered mirror, in turn (ours): else the
+    first sight of a room without its mirror would be a shock, and what the body does there would tell
+    nothing."""
     mark: MarkConfig = field(default_factory=MarkConfig)
     """The mark's look, its sites and what takes it off."""
-    movement: MovementConfig = field(default_factory=MovementConfig)
-    """Everyday movement."""
+    babbling: BabblingConfig = field(default_factory=BabblingConfig)
+    """Motor babbling."""
     senses: tuple[str, ...] = DEFAULT_SENSES
     """What the agent senses; "cell" instead of "vision" is the symbolic eye, an ablation."""
     biased_noise: bool = False
@@ -43,9 +44,9 @@ class WorldSetup:
 
     def __post_init__(self) -> None:
         if not 0 <= self.mirrorless_share < 1:
-            raise ValueError("world.mirrorless_share is a share: give a number from 0 to below 1.")
+            raise ValueError("env.mirrorless_share is a share: give a number from 0 to below 1.")
         if self.threads is not None and self.threads < 1:
-            raise ValueError(f"world.threads is {self.threads}: give at least 1, or leave it out.")
+            raise ValueError(f"env.threads is {self.threads}: give at least 1, or leave it out.")
 
     @property
     def ablation(self) -> str | None:
@@ -53,22 +54,22 @@ class WorldSetup:
         return ABLATION if "cell" in self.senses else None
 
     def mirrors(self, n: int) -> list[MirrorConfig]:
-        """The mirrors of n worlds of a life, those without a reflection spread evenly among them."""
+        """The mirrors of n worlds of a training run, those without a reflection spread evenly among them."""
         turn = np.floor(np.arange(n + 1) * self.mirrorless_share).astype(int)
         bare = [replace(self.mirror, kind=kind, delay_control_steps=0) for kind in ("absent", "covered")]
         return [bare[turn[i] % 2] if turn[i + 1] > turn[i] else self.mirror for i in range(n)]
 
-    def worlds(
+    def make_envs(
         self,
         n: int,
         device: Device = "cpu",
         mirror: MirrorConfig | Sequence[MirrorConfig] | None = None,
         mark: MarkConfig | None = None,
         measure_view: bool = False,
-    ) -> Worlds:
+    ) -> MirrorMarkEnvs:
         """n such worlds; an exam may exchange mirror and mark."""
         eye = Vision(biased_noise=self.biased_noise)
-        return Worlds(
+        return MirrorMarkEnvs(
             self.body,
             n,
             mirror=mirror or self.mirror,
@@ -82,15 +83,15 @@ class WorldSetup:
         )
 
 
-def movement_of(setup: WorldSetup, worlds: Worlds) -> Movement:
-    """Everyday movement for these worlds."""
-    return Movement(setup.movement, worlds.actions)
+def babbling_of(setup: EnvConfig, envs: MirrorMarkEnvs) -> Babbling:
+    """Motor babbling for these worlds."""
+    return Babbling(setup.babbling, envs.actions)
 
 
-def senses_of(worlds: Worlds) -> dict[str, SenseSpec]:
-    """What the mind is told about the world's senses: kind and size, read off their spaces."""
+def senses_of(envs: MirrorMarkEnvs) -> dict[str, SenseSpec]:
+    """What the agent is told about the world's senses: kind and size, read off their spaces."""
     specs = {}
-    for sense in worlds.senses:
+    for sense in envs.senses:
         space = sense.space()
         assert isinstance(space, spaces.Box)
         if space.dtype == np.uint8:
@@ -102,6 +103,6 @@ def senses_of(worlds: Worlds) -> dict[str, SenseSpec]:
     return specs
 
 
-def build_mind(config: MindConfig, worlds: Worlds) -> Mind:
-    """A new mind for these worlds, its weights drawn from torch's default random numbers."""
-    return Mind(config, senses_of(worlds), worlds.actions)
+def build_agent(config: AgentConfig, envs: MirrorMarkEnvs) -> Agent:
+    """A new agent for these worlds, its weights drawn from torch's default random numbers."""
+    return Agent(config, senses_of(envs), envs.actions)

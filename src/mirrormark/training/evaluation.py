@@ -1,12 +1,13 @@
 """The five gates of learning, each a cheap number that predicts the next (shared design notes, learning.md).
 
-1 the codec sees the mark            mark_recovery
+1 the tokenizer sees the mark            mark_recovery
 2 the self-prior tells it apart      efe_gap_nats
 3 the mark matters more than posture efe_gap_per_posture_range
 4 the dream contains removal         dreamed_fall_nats against real_fall_nats; dreamed_fall_contrast
-5 the policy reaches                 removal_rate and distance_m against everyday movement
+5 the policy reaches                 removal_rate and distance_m against motor babbling
 
-They look at labels, pairs and masks that no part of the mind ever gets. Held-out episodes have seeds of their
+They look at labels, pairs and masks that no part of the agent ever gets. Held-out episodes have seeds of
+their
 own: no life is lived on them.
 """
 
@@ -16,49 +17,51 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mirrormark.agent.agent import Mind
-from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS, Worlds
+from mirrormark.agent.agent import Agent
+from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS, MirrorMarkEnvs
 from mirrormark.training.evaluation_dreams import dream_optimism_nats, dreamed_removal, foresight_nats
-from mirrormark.training.held_out import HELD_OUT_SEED, HeldOut, Pairs, efe, latents
+from mirrormark.training.held_out import HELD_OUT_SEED, HeldOut, Pairs, efe, encode_in_pieces
 from mirrormark.training.rollout import Actor, encode
 
-_EXAM_SEED = HELD_OUT_SEED + 2**40
+_EVALUATION_SEED = HELD_OUT_SEED + 2**40
 _WINDOW_CONTROL_STEPS = 20
-"""One second: how long a familiar way of sitting must last to count (gate 3)."""
+"""One second: how long a familiar way of sitting must last to count (efe_gap_per_posture_range)."""
 
 
-# Gates 1 and 2 ------------------------------------------------------------------------------------------
+# mark_recovery and efe_gap_nats ---------------------------------------------------------------------------
 
 
 @torch.no_grad()
-def mark_recovery(mind: Mind, pairs: Pairs) -> float:
+def mark_recovery(agent: Agent, pairs: Pairs) -> float:
     """Gate 1: 1 − squared error on the mark's pixels ÷ the error of painting no mark there.
 
-    The symbolic eye has no pixels: the share of pairs whose cell survives the codec.
+    The symbolic eye has no pixels: the share of pairs whose cell survives the tokenizer.
     """
     if "vision" not in pairs.with_mark:
-        seen = mind.decode(encode(mind, pairs.with_mark, sample=False))["cell"]
+        seen = agent.decode(encode(agent, pairs.with_mark, sample=False))["cell"]
         return float((seen == pairs.with_mark["cell"]).float().mean())
     error = blank = 0.0
     for rows in torch.arange(len(pairs.mask)).split(256):
         part = {name: value[rows] for name, value in pairs.with_mark.items()}
-        painted = mind.decode(encode(mind, part, sample=False))["vision"]
-        target = mind.codec.targets(part)["vision"]
-        bare = mind.codec.targets({name: value[rows] for name, value in pairs.without_mark.items()})["vision"]
+        painted = agent.decode(encode(agent, part, sample=False))["vision"]
+        target = agent.tokenizer.targets(part)["vision"]
+        bare = agent.tokenizer.targets({name: value[rows] for name, value in pairs.without_mark.items()})[
+            "vision"
+        ]
         mask = pairs.mask[rows].unsqueeze(-1)
         error += float(((painted.float() - target) ** 2 * mask).sum())
         blank += float(((bare - target) ** 2 * mask).sum())
     return 1 - error / max(blank, 1e-12)
 
 
-def efe_gap_nats(mind: Mind, pairs: Pairs) -> float:
-    """Gate 2: mean G(marked) − G(unmarked) over the pairs."""
-    shown = efe(mind, encode(mind, pairs.with_mark, sample=False))
-    hidden = efe(mind, encode(mind, pairs.without_mark, sample=False))
+def efe_gap_nats(agent: Agent, pairs: Pairs) -> float:
+    """efe_gap_nats: mean G(marked) − G(unmarked) over the pairs."""
+    shown = efe(agent, encode(agent, pairs.with_mark, sample=False))
+    hidden = efe(agent, encode(agent, pairs.without_mark, sample=False))
     return float((shown - hidden).mean())
 
 
-# Gate 3 -------------------------------------------------------------------------------------------------
+# efe_gap_per_posture_range --------------------------------------------------------------------------------
 
 
 def posture_range_nats(unmarked_efe: Tensor) -> float:
@@ -68,7 +71,7 @@ def posture_range_nats(unmarked_efe: Tensor) -> float:
     return float(unmarked_efe.mean() - torch.quantile(windows.flatten().float(), 0.05))
 
 
-# Gate 5 -------------------------------------------------------------------------------------------------
+# removal_rate ---------------------------------------------------------------------------------------------
 
 
 class Behaviour(NamedTuple):
@@ -84,24 +87,22 @@ class Behaviour(NamedTuple):
     dream_optimism_nats: float
 
 
-def behave(mind: Mind, worlds: Worlds, seed: int = _EXAM_SEED) -> Behaviour:
-    """Gate 5: one marked episode in every world, actions sampled."""
+def behave(agent: Agent, envs: MirrorMarkEnvs, seed: int = _EVALUATION_SEED) -> Behaviour:
+    """removal_rate: one marked episode in every world, actions sampled."""
     threads = torch.get_num_threads()
-    actor = Actor(mind, worlds.n)
+    actor = Actor(agent, envs.n)
     actor.begin(seed % 2**31)
-    observation, info = worlds.reset(
-        seed=list(range(seed, seed + worlds.n)), marked=np.ones(worlds.n, np.bool_)
-    )
+    observation, info = envs.reset(seed=list(range(seed, seed + envs.n)), marked=np.ones(envs.n, np.bool_))
     distance, seen, acted, worn = [], [], [], []
     for _ in range(EPISODE_CONTROL_STEPS):
         acted.append(actor.act(observation))
-        seen.append(actor.latent)
+        seen.append(actor.tokens)
         worn.append(info["mark_present"].copy())
-        observation, _, _, _, info = worlds.step(acted[-1])
+        observation, _, _, _, info = envs.step(acted[-1])
         distance.append(info["hand_mark_distance_m"])
     torch.set_num_threads(threads)  # see rollout.gather
-    latent, action = torch.stack(seen, 1), torch.from_numpy(np.stack(acted, 1)).to(mind.device)
-    cost = efe(mind, latent)
+    tokens, action = torch.stack(seen, 1), torch.from_numpy(np.stack(acted, 1)).to(agent.device)
+    cost = efe(agent, tokens)
     low_m, high_m = np.nanpercentile(np.nanmean(distance, axis=0), (5, 95))
     return Behaviour(
         float(info["mark_removed"].mean()),
@@ -111,34 +112,34 @@ def behave(mind: Mind, worlds: Worlds, seed: int = _EXAM_SEED) -> Behaviour:
         float(high_m),
         float(cost.mean()),
         float(cost[torch.from_numpy(np.stack(worn, 1)).to(cost.device)].mean()),
-        dream_optimism_nats(mind, latent, action, cost),
+        dream_optimism_nats(agent, tokens, action, cost),
     )
 
 
 # All of them --------------------------------------------------------------------------------------------
 
 
-def indicators(mind: Mind, held: HeldOut, worlds: Worlds | None) -> dict[str, float | None]:
-    """Every gate's number, None where it cannot be told. worlds: for gate 5; None leaves it out (before
+def indicators(agent: Agent, held: HeldOut, envs: MirrorMarkEnvs | None) -> dict[str, float | None]:
+    """Every gate's number, None where it cannot be told. worlds: for removal_rate; None leaves it out (before
     there is a policy)."""
-    mind.eval()
+    agent.eval()
     seen = len(held.pairs.mask) > 0  # not before a mirror that is covered or away
-    found: dict[str, float | None] = {"mark_recovery": mark_recovery(mind, held.pairs) if seen else None}
-    gap = efe_gap_nats(mind, held.pairs) if seen else None
-    latent = latents(mind, held.episodes.observation)
-    cost = efe(mind, latent)
+    found: dict[str, float | None] = {"mark_recovery": mark_recovery(agent, held.pairs) if seen else None}
+    gap = efe_gap_nats(agent, held.pairs) if seen else None
+    tokens = encode_in_pieces(agent, held.episodes.observation)
+    cost = efe(agent, tokens)
     unmarked = cost[(~held.episodes.marked).to(cost.device)]
     posture = posture_range_nats(unmarked)
     found |= {
         "efe_gap_nats": gap,
         "posture_range_nats": posture,
         "efe_gap_per_posture_range": None if gap is None else gap / max(posture, 1e-6),
-        "efe_everyday_nats": float(unmarked.mean()),
+        "efe_babbling_nats": float(unmarked.mean()),
     }
-    found["foresight_nats"] = foresight_nats(mind, latent, held.episodes.action.to(latent.device))
-    found |= dreamed_removal(mind, held, latent, cost, gap)
-    if worlds is not None:
-        done = behave(mind, worlds)
+    found["foresight_nats"] = foresight_nats(agent, tokens, held.episodes.action.to(tokens.device))
+    found |= dreamed_removal(agent, held, tokens, cost, gap)
+    if envs is not None:
+        done = behave(agent, envs)
         found |= {
             "removal_rate": done.removal_rate,
             "yoked_rate": done.yoked_rate,

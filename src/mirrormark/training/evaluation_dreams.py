@@ -1,19 +1,19 @@
-"""Gate 4: does the dream contain removal? And how well it foresees, where nobody acts and where the policy
-goes."""
+"""the dreamed removal: does the dream contain removal? And how well it foresees, where nobody acts and where
+the policy goes."""
 
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from mirrormark.agent.agent import Mind
-from mirrormark.agent.dream import replay_dream
-from mirrormark.agent.tokens import pick
+from mirrormark.agent.agent import Agent
+from mirrormark.agent.dream import dream_under_actions
+from mirrormark.agent.tokens import gather_log_prob
 from mirrormark.training.held_out import HeldOut, efe
 
 _BEFORE_REMOVAL_CONTROL_STEPS = 10
 DREAM_CONTROL_STEPS = 20
-_GATE_4 = (
+_DREAMED_REMOVAL = (
     "real_fall_nats",
     "dreamed_fall_nats",
     "dreamed_fall_ratio",
@@ -28,18 +28,18 @@ _GATE_4 = (
 class Removals(NamedTuple):
     """Stretches of episodes around a removal, and stretches of the same times where the mark stayed on."""
 
-    latent: Tensor  # (N, context + 20, K)
+    tokens: Tensor  # (N, context + 20, K)
     action: Tensor  # (N, context + 19, A)
     efe: Tensor  # (N, context + 20)
 
 
 def stretches(
-    latent: Tensor, action: Tensor, cost: Tensor, rows: Tensor, present: Tensor, context: int
+    tokens: Tensor, action: Tensor, cost: Tensor, rows: Tensor, present: Tensor, context: int
 ) -> Removals:
     """Real frames from `context` - 1 before the present frame to 20 after it."""
     steps = present[:, None] + torch.arange(1 - context, DREAM_CONTROL_STEPS + 1, device=present.device)
     return Removals(
-        latent[rows[:, None], steps], action[rows[:, None], steps[:, :-1]], cost[rows[:, None], steps]
+        tokens[rows[:, None], steps], action[rows[:, None], steps[:, :-1]], cost[rows[:, None], steps]
     )
 
 
@@ -56,19 +56,20 @@ def find_removals(mark: Tensor, context: int) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def dreamed_removal(
-    mind: Mind, held: HeldOut, latent: Tensor, cost: Tensor, gap_nats: float | None
+    agent: Agent, held: HeldOut, tokens: Tensor, cost: Tensor, gap_nats: float | None
 ) -> dict[str, float | None]:
-    """Gate 4: with the real actions, does the mark go in the dream where it went in the world, and only
-    there? A dream in which marks fade of themselves has a ratio, too: the contrast is what G falls more where
-    the mark came off than where it stayed on, in shares of the world's. None: cannot be told, because no
-    removal was found, G did not fall in the world either, or no mark is ever seen (then there is no gap)."""
-    context = mind.config.imagination.context
-    mark, action = held.episodes.mark.to(latent.device), held.episodes.action.to(latent.device)
+    """the dreamed removal: with the real actions, does the mark go in the dream where it went in the world,
+    and only there? A dream in which marks fade of themselves has a ratio, too: the contrast is what G falls
+    more where the mark came off than where it stayed on, in shares of the world's. None: cannot be told,
+    because no removal was found, G did not fall in the world either, or no mark is ever seen (then there is
+    no gap)."""
+    context = agent.config.imagination.context
+    mark, action = held.episodes.mark.to(tokens.device), held.episodes.action.to(tokens.device)
     rows, present = find_removals(mark, context)
-    found: dict[str, float | None] = {"removals_found": len(rows), **dict.fromkeys(_GATE_4)}
+    found: dict[str, float | None] = {"removals_found": len(rows), **dict.fromkeys(_DREAMED_REMOVAL)}
     if not len(rows) or gap_nats is None:
         return found
-    gone = _fall(mind, stretches(latent, action, cost, rows, present, context), gap_nats)
+    gone = _fall(agent, stretches(tokens, action, cost, rows, present, context), gap_nats)
     found["real_fall_nats"], found["dreamed_fall_nats"] = gone.real_nats, gone.dreamed_nats
     found["seen_gone_where_removed"], found["dreamed_gone_where_removed"] = gone.seen_gone, gone.dreamed_gone
     if gone.real_nats > 0:
@@ -77,7 +78,7 @@ def dreamed_removal(
     if len(kept_rows):
         # The same present frames, in turn, so that time in the episode tells nothing apart.
         again = torch.arange(len(kept_rows), device=rows.device) % len(present)
-        kept = _fall(mind, stretches(latent, action, cost, kept_rows, present[again], context), gap_nats)
+        kept = _fall(agent, stretches(tokens, action, cost, kept_rows, present[again], context), gap_nats)
         found["seen_gone_where_kept"], found["dreamed_gone_where_kept"] = kept.seen_gone, kept.dreamed_gone
         if gone.real_nats > kept.real_nats:
             more = gone.dreamed_nats - kept.dreamed_nats
@@ -95,48 +96,48 @@ class _Fall(NamedTuple):
     dreamed_gone: float
 
 
-def _fall(mind: Mind, real: Removals, gap_nats: float) -> _Fall:
-    context = mind.config.imagination.context
+def _fall(agent: Agent, real: Removals, gap_nats: float) -> _Fall:
+    context = agent.config.imagination.context
     past, ahead = real.action[:, : context - 1], real.action[:, context - 1 :]
-    dreamed = replay_dream(mind.dynamics, real.latent[:, :context], past, ahead)[:, -1]
+    dreamed = dream_under_actions(agent.world_model, real.tokens[:, :context], past, ahead)[:, -1]
     before = real.efe[:, context - 1]
     return _Fall(
         float((before - real.efe[:, -1]).mean()),
-        float((before - efe(mind, dreamed)).mean()),
-        _share_gone(mind, real.latent[:, -1], before, gap_nats),
-        _share_gone(mind, dreamed, before, gap_nats),
+        float((before - efe(agent, dreamed)).mean()),
+        _share_gone(agent, real.tokens[:, -1], before, gap_nats),
+        _share_gone(agent, dreamed, before, gap_nats),
     )
 
 
-def _share_gone(mind: Mind, end: Tensor, before: Tensor, gap_nats: float) -> float:
+def _share_gone(agent: Agent, end: Tensor, before: Tensor, gap_nats: float) -> float:
     """Symbolic eye: no cell is seen. Pixels: G fell by more than half of the gap that a mark makes."""
-    place = mind.codec.tokens.get("cell")
+    place = agent.tokenizer.slices.get("cell")
     if place is not None:
-        return float((end[:, place] == mind.spec.classes[place][0] - 1).float().mean())
-    return float((before - efe(mind, end) > gap_nats / 2).float().mean())
+        return float((end[:, place] == agent.spec.classes[place][0] - 1).float().mean())
+    return float((before - efe(agent, end) > gap_nats / 2).float().mean())
 
 
 @torch.no_grad()
-def foresight_nats(mind: Mind, latent: Tensor, action: Tensor) -> float:
-    """What the next frame of an unknown everyday life costs the sequence model (E9 on held-out episodes): far
-    above the training loss, it has learned its memories by heart. latent (N, L, K), action (N, L, A)."""
-    frames = mind.config.imagination.context + DREAM_CONTROL_STEPS
+def foresight_nats(agent: Agent, tokens: Tensor, action: Tensor) -> float:
+    """What the next frame of an unknown motor babbling costs the sequence model (E9 on held-out episodes):
+    far above the training loss, it has learned its memories by heart. tokens (N, L, K), action (N, L, A)."""
+    frames = agent.config.imagination.context + DREAM_CONTROL_STEPS
     costs = []
-    for seen, acted in zip(latent[:, :frames].split(32), action[:, : frames - 1].split(32)):
-        hidden = mind.dynamics(seen[:, :-1], acted)
-        table = mind.dynamics.logits(hidden, seen[:, :-1], seen[:, 1:])
-        costs.append(-pick(table, seen[:, 1:]).sum(-1).flatten())
+    for seen, acted in zip(tokens[:, :frames].split(32), action[:, : frames - 1].split(32)):
+        hidden = agent.world_model(seen[:, :-1], acted)
+        log_probs = agent.world_model.logits(hidden, seen[:, :-1], seen[:, 1:])
+        costs.append(-gather_log_prob(log_probs, seen[:, 1:]).sum(-1).flatten())
     return float(torch.cat(costs).mean())
 
 
 @torch.no_grad()
-def dream_optimism_nats(mind: Mind, latent: Tensor, action: Tensor, cost: Tensor) -> float:
-    """Gate 4 where the policy goes: from the middle of its own episodes on (later, if a dream needs more past
-    than that), with the actions that it took, by how much the dreamed G of the next second lies below the
-    real one. latent (N, L, K), action (N, L, A), cost (N, L)."""
-    context = mind.config.imagination.context
-    now = max(latent.shape[1] // 2, context - 1)
+def dream_optimism_nats(agent: Agent, tokens: Tensor, action: Tensor, cost: Tensor) -> float:
+    """the dreamed removal where the policy goes: from the middle of its own episodes on (later, if a dream
+    needs more past than that), with the actions that it took, by how much the dreamed G of the next second
+    lies below the real one. tokens (N, L, K), action (N, L, A), cost (N, L)."""
+    context = agent.config.imagination.context
+    now = max(tokens.shape[1] // 2, context - 1)
     past, ahead = slice(now - context + 1, now), slice(now, now + DREAM_CONTROL_STEPS)
-    seen = latent[:, past.start : now + 1]
-    dreamed = replay_dream(mind.dynamics, seen, action[:, past], action[:, ahead])[:, 1:]
-    return float((cost[:, ahead.start + 1 : ahead.stop + 1] - efe(mind, dreamed)).mean())
+    seen = tokens[:, past.start : now + 1]
+    dreamed = dream_under_actions(agent.world_model, seen, action[:, past], action[:, ahead])[:, 1:]
+    return float((cost[:, ahead.start + 1 : ahead.stop + 1] - efe(agent, dreamed)).mean())

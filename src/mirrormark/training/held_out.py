@@ -1,7 +1,7 @@
-"""Everyday episodes that nobody learns from, and paired frames with and without the mark: what indicators
-look at, and what a mind makes of it.
+"""Babbling episodes that nobody learns from, and paired frames with and without the mark: what indicators
+look at, and what an agent makes of it.
 
-No part of the mind ever gets these pairs, masks or labels.
+No part of the agent ever gets these pairs, masks or labels.
 """
 
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mirrormark.agent.agent import Mind
-from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS, Worlds
+from mirrormark.agent.agent import Agent
+from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS, MirrorMarkEnvs
 from mirrormark.envs.senses import Device
-from mirrormark.training.env_config import WorldSetup, movement_of
+from mirrormark.training.env_config import EnvConfig, babbling_of
 from mirrormark.training.replay_buffer import Episodes
-from mirrormark.training.rollout import Recipe, encode, gather, to_tensors
+from mirrormark.training.rollout import EpisodePlan, collect, encode, to_tensors
 
 HELD_OUT_SEED = 2**62
 """First seed of the held-out episodes; lives draw theirs below it."""
@@ -24,19 +24,19 @@ _PAIR_EVERY_CONTROL_STEPS = 10
 
 
 @dataclass(frozen=True)
-class IndicatorConfig:
+class EvaluationConfig:
     """How many held-out episodes stand behind the indicators."""
 
-    everyday_episodes: int = 256
-    """Held-out episodes of everyday movement, three quarters of them marked (ours)."""
+    babbling_episodes: int = 256
+    """Held-out episodes of motor babbling, three quarters of them marked (ours)."""
     pairs: int = 512
-    """Most paired frames, with and without mark, behind gates 1 and 2 (ours)."""
+    """Most paired frames, with and without mark, behind mark_recovery and efe_gap_nats (ours)."""
     policy_episodes: int = 128
-    """Marked episodes moved by the policy behind gate 5 (ours; the exam proper has its own number)."""
+    """Marked episodes moved by the policy behind removal_rate (ours; the exam proper has its own number)."""
 
     def __post_init__(self) -> None:
-        if min(self.everyday_episodes, self.policy_episodes) < 4 or self.pairs < 1:
-            raise ValueError("indicators need at least 4 everyday and policy episodes and 1 pair.")
+        if min(self.babbling_episodes, self.policy_episodes) < 4 or self.pairs < 1:
+            raise ValueError("indicators need at least 4 babbling and policy episodes and 1 pair.")
 
 
 class Pairs(NamedTuple):
@@ -48,23 +48,23 @@ class Pairs(NamedTuple):
 
 
 class HeldOut(NamedTuple):
-    """Everyday life that nobody learned from."""
+    """Motor babbling that nobody learned from."""
 
     episodes: Episodes
     pairs: Pairs
-    removal_rate: float  # chance: marked everyday episodes in which the mark came off
+    removal_rate: float  # chance: marked babbling episodes in which the mark came off
     yoked_rate: float  # the same for an invisible place elsewhere
     distance_m: float  # nearer hand to mark, mean over frames
 
 
-def hold_out(setup: WorldSetup, config: IndicatorConfig, device: torch.device | str) -> HeldOut:
-    """Roll out the held-out episodes and take pairs on the way; the same for every mind of this setup."""
+def hold_out(setup: EnvConfig, config: EvaluationConfig, device: torch.device | str) -> HeldOut:
+    """Roll out the held-out episodes and take pairs on the way; the same for every agent of this setup."""
     device = torch.device(device)
-    n = config.everyday_episodes
-    worlds = setup.worlds(n, eye_device(setup, device))
-    watch = _Watch(worlds, config.pairs)
-    plan = Recipe(HELD_OUT_SEED + np.arange(n), np.arange(n) % 4 != 0, n, np.zeros(n, np.int64))
-    episodes = gather(watch, movement_of(setup, worlds), plan, None)  # type: ignore[arg-type]
+    n = config.babbling_episodes
+    envs = setup.make_envs(n, eye_device(setup, device))
+    watch = _Watch(envs, config.pairs)
+    plan = EpisodePlan(HELD_OUT_SEED + np.arange(n), np.arange(n) % 4 != 0, n, np.zeros(n, np.int64))
+    episodes = collect(watch, babbling_of(setup, envs), plan, None)  # type: ignore[arg-type]
     episodes = episodes._replace(observation=to_tensors(episodes.observation, device))
     worn = plan.marked
     return HeldOut(
@@ -76,16 +76,16 @@ def hold_out(setup: WorldSetup, config: IndicatorConfig, device: torch.device | 
     )
 
 
-def eye_device(setup: WorldSetup, device: torch.device) -> Device:
-    """Where the eye looks best for a mind on that device."""
+def eye_device(setup: EnvConfig, device: torch.device) -> Device:
+    """Where the eye looks best for an agent on that device."""
     return "cuda" if device.type == "cuda" and "vision" in setup.senses else "cpu"
 
 
 class _Watch:
     """Worlds that remember pairs, distances and the last info of an episode."""
 
-    def __init__(self, worlds: Worlds, most_pairs: int) -> None:
-        self._worlds, self.n, self.actions = worlds, worlds.n, worlds.actions
+    def __init__(self, envs: MirrorMarkEnvs, most_pairs: int) -> None:
+        self._envs, self.n, self.actions = envs, envs.n, envs.actions
         self._each = -(-most_pairs // (EPISODE_CONTROL_STEPS // _PAIR_EVERY_CONTROL_STEPS))
         self._pairs: list[tuple[dict[str, Tensor], dict[str, Tensor]]] = []
         self._masks: list[np.ndarray] = []
@@ -93,10 +93,10 @@ class _Watch:
         self._t = 0
 
     def reset(self, **options: Any) -> tuple[dict, dict]:
-        return self._worlds.reset(**options)
+        return self._envs.reset(**options)
 
     def step(self, action: np.ndarray) -> tuple:
-        observation, reward, terminated, truncated, self.info = self._worlds.step(action)
+        observation, reward, terminated, truncated, self.info = self._envs.step(action)
         self._t += 1
         self.distances.append(self.info["hand_mark_distance_m"])
         if self._t % _PAIR_EVERY_CONTROL_STEPS == 0:
@@ -106,7 +106,7 @@ class _Watch:
         return observation, reward, terminated, truncated, self.info
 
     def _take_pairs(self, observation: dict[str, Any]) -> None:
-        found = self._worlds.paired_frames()
+        found = self._envs.paired_frames()
         seeing = "vision" if "vision" in observation else "cell"
         shown, hidden = (torch.as_tensor(found[k]).cpu() for k in ("with_mark", "without_mark"))
         mask = np.asarray(found["mark_mask"])
@@ -128,22 +128,22 @@ class _Watch:
 
 
 @torch.no_grad()
-def efe(mind: Mind, latent: Tensor) -> Tensor:
-    """G of latents (..., K), in pieces."""
-    flat = latent.reshape(-1, latent.shape[-1])
-    return torch.cat([mind.expected_free_energy(part) for part in flat.split(8192)]).reshape(
-        latent.shape[:-1]
+def efe(agent: Agent, tokens: Tensor) -> Tensor:
+    """G of tokens (..., K), in pieces."""
+    flat = tokens.reshape(-1, tokens.shape[-1])
+    return torch.cat([agent.expected_free_energy(part) for part in flat.split(8192)]).reshape(
+        tokens.shape[:-1]
     )
 
 
 @torch.no_grad()
-def latents(mind: Mind, observation: dict[str, Tensor]) -> Tensor:
+def encode_in_pieces(agent: Agent, observation: dict[str, Tensor]) -> Tensor:
     """(N, L, ...) observations -> (N, L, K), in pieces."""
     names = list(observation)
     lead = observation[names[0]].shape[:2]
     flat = {name: value.flatten(0, 1) for name, value in observation.items()}
     pieces = torch.arange(lead[0] * lead[1]).split(4096)
-    codes = [
-        encode(mind, {name: flat[name][rows[0] : rows[-1] + 1] for name in names}, False) for rows in pieces
+    encodings = [
+        encode(agent, {name: flat[name][rows[0] : rows[-1] + 1] for name in names}, False) for rows in pieces
     ]
-    return torch.cat(codes).unflatten(0, lead)
+    return torch.cat(encodings).unflatten(0, lead)

@@ -4,34 +4,36 @@ from pathlib import Path
 from typing import Any
 
 from mirrormark.training import checkpoint
-from mirrormark.training.env_config import WorldSetup
+from mirrormark.training.env_config import EnvConfig
 from mirrormark.training.learner import Learner
-from mirrormark.training.replay_buffer import Memory
+from mirrormark.training.replay_buffer import ReplayBuffer
 from mirrormark.training.run_folder import to_json
-from mirrormark.training.schedule import Lap
+from mirrormark.training.schedule import Iteration
 from mirrormark.training.weights import describe
 
 
 class NotFinite(RuntimeError):
     """Too many steps in a row had a loss or gradient that is not finite."""
 
-    def __init__(self, lap: int, in_a_row: int, place: Path | None) -> None:
+    def __init__(self, iteration: int, in_a_row: int, place: Path | None) -> None:
         where = f"batch and weights are in {place}" if place else "no dump was asked for"
         super().__init__(
-            f"Lap {lap}: {in_a_row} train steps in a row were not finite and were skipped; {where}"
+            f"Iteration {iteration}: {in_a_row} train steps in a row were not finite and were skipped; {where}"
         )
         self.place = place
 
 
-def dump(learner: Learner, memory: Memory, lap: Lap, folder: Path, world: WorldSetup) -> Path:
+def dump(learner: Learner, buffer: ReplayBuffer, iteration: Iteration, folder: Path, env: EnvConfig) -> Path:
     """Keep the number of steps taken, weights and optimisers as those steps left them, and a batch that is
     drawn as theirs were. A skipped step changes nothing, so the weights are still the ones it failed on."""
     c = learner.config
-    about = describe(learner.mind, world, lap=lap.index, step=learner.steps, stages=list(lap.stages))
-    about["learner"] = to_json(c)
-    tree: dict[str, Any] = {"about": about, "learner": learner.state()}
-    if lap.stages == ("codec",):
-        tree["batch"] = {"observation": memory.frames(c.codec_frames, c.codec_marked_share)}
+    metadata = describe(
+        learner.agent, env, iteration=iteration.index, step=learner.steps, stages=list(iteration.stages)
+    )
+    metadata["learner"] = to_json(c)
+    tree: dict[str, Any] = {"metadata": metadata, "learner": learner.state()}
+    if iteration.stages == ("tokenizer",):
+        tree["batch"] = {"observation": buffer.frames(c.tokenizer_frames, c.tokenizer_marked_share)}
     else:
-        tree["batch"] = memory.sequences(c.world_sequences, c.world_frames)._asdict()
-    return checkpoint.save(folder, f"lap-{lap.index:08d}", tree)
+        tree["batch"] = buffer.sequences(c.sequences, c.sequence_frames)._asdict()
+    return checkpoint.save(folder, f"iteration-{iteration.index:08d}", tree)

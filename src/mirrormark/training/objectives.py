@@ -1,4 +1,4 @@
-"""Two objectives of our own beside the mind's: stored latents, and a policy without a drive. What frames
+"""Two objectives of our own beside the agent's: stored tokens, and a policy without a drive. What frames
 become before others learn from them. And all that a train step computes, in one place."""
 
 from functools import partial
@@ -7,52 +7,52 @@ import torch
 from torch import Tensor
 
 from mirrormark.agent import losses, objective
-from mirrormark.agent.agent import Mind
+from mirrormark.agent.agent import Agent
 from mirrormark.agent.dream import Dream
 from mirrormark.agent.objective import Objective
 from mirrormark.agent.senses import Observation
-from mirrormark.agent.tokenizer import Code
+from mirrormark.agent.tokenizer import Encoding
 
 
-def code_of(mind: Mind, observation: Observation) -> Code:
+def encoding_of(agent: Agent, observation: Observation) -> Encoding:
     """What the encoder makes of them, with its gradient."""
-    return mind.encode(observation)
+    return agent.encode(observation)
 
 
-def latent_of(mind: Mind, observation: Observation) -> Tensor:
-    """The latents alone, (..., K)."""
-    return mind.encode(observation).latent
+def tokens_of(agent: Agent, observation: Observation) -> Tensor:
+    """The tokens alone, (..., K)."""
+    return agent.encode(observation).tokens
 
 
-def cost_of(mind: Mind, latent: Tensor) -> Tensor:
-    """G of each latent, (..., K) -> (...)."""
-    return mind.expected_free_energy(latent)
+def cost_of(agent: Agent, tokens: Tensor) -> Tensor:
+    """G of each frame's tokens, (..., K) -> (...)."""
+    return agent.expected_free_energy(tokens)
 
 
-def costs_of(mind: Mind, dreamed: Dream) -> Tensor:
+def costs_of(agent: Agent, dreamed: Dream) -> Tensor:
     """The cost of what each dreamed action leads to, (B, H)."""
-    return mind.cost(dreamed.latent[:, 1:], dreamed.hidden[:, 1:])
+    return agent.cost(dreamed.tokens[:, 1:], dreamed.hidden[:, 1:])
 
 
-def token_objective(mind: Mind, latent: Tensor, action: Tensor) -> Objective:
-    """E9 on stored latents (point masses)."""
-    hidden = mind.dynamics(latent[:, :-1], action[:, :-1])
-    table = mind.dynamics.logits(hidden, latent[:, :-1], latent[:, 1:])
-    loss = losses.point_dynamics_loss(latent[:, 1:], table, losses.FREE_NATS)
+def token_objective(agent: Agent, tokens: Tensor, action: Tensor) -> Objective:
+    """E9 on stored tokens (point masses)."""
+    hidden = agent.world_model(tokens[:, :-1], action[:, :-1])
+    log_probs = agent.world_model.logits(hidden, tokens[:, :-1], tokens[:, 1:])
+    loss = losses.point_dynamics_loss(tokens[:, 1:], log_probs, losses.FREE_NATS)
     return Objective(losses.BETA_DYN * loss, {"dynamics": loss.detach()})
 
 
-def indifferent_objective(mind: Mind, dreamed: Dream) -> tuple[Objective, Objective]:
+def indifferent_objective(agent: Agent, dreamed: Dream) -> tuple[Objective, Objective]:
     """The ablation without the self-prior's cost: a policy that only keeps its entropy, a value of
     nothing."""
-    acted = mind.policy(dreamed.latent[:, :-1], dreamed.hidden[:, :-1])
+    acted = agent.policy(dreamed.tokens[:, :-1], dreamed.hidden[:, :-1])
     nothing = torch.zeros_like(dreamed.action[..., 0])
     entropy = acted.entropy()
     loss = losses.policy_loss(
-        acted.log_prob(dreamed.action), entropy, nothing, mind.config.imagination.entropy
+        acted.log_prob(dreamed.action), entropy, nothing, agent.config.imagination.entropy
     )
-    logits = mind.value.logits(dreamed.latent[:, :-1], dreamed.hidden[:, :-1])
-    critic = mind.value.two_hot.cross_entropy(logits, nothing).mean()
+    logits = agent.value.logits(dreamed.tokens[:, :-1], dreamed.hidden[:, :-1])
+    critic = agent.value.two_hot.cross_entropy(logits, nothing).mean()
     policy = Objective(loss, {"policy": loss.detach(), "entropy": entropy.detach().mean()})
     return policy, Objective(critic, {"value_loss": critic.detach()})
 
@@ -62,13 +62,16 @@ class Computations:
 
     def __init__(self, compiles: bool) -> None:
         wrap = partial(torch.compile, dynamic=False) if compiles else (lambda function: function)
-        self.codec = wrap(objective.codec_objective)
-        self.joint = wrap(objective.world_objective)
-        self.tokens = wrap(token_objective)
+        self.tokenizer = wrap(objective.tokenizer_objective)
+        self.joint = wrap(objective.world_model_objective)
+        self.frozen_tokenizer = wrap(token_objective)
         self.self_prior = wrap(objective.self_prior_objective)
-        self.behaviour = wrap(objective.behaviour_objective)
+        self.behaviour = wrap(objective.actor_critic_objective)
         self.indifferent = wrap(indifferent_objective)
-        self.outlook = wrap(objective.outlook_objective)
-        self.code, self.encode = wrap(code_of), wrap(latent_of)
+        self.expected_g = wrap(objective.expected_g_objective)
+        self.encoding, self.encode = wrap(encoding_of), wrap(tokens_of)
         self.cost, self.costs = wrap(cost_of), wrap(costs_of)
-        self.lived, self.foretold = wrap(objective.lived_of), wrap(objective.foretold_of)
+        self.on_policy, self.expected_g_batch = (
+            wrap(objective.on_policy_batch),
+            wrap(objective.expected_g_batch),
+        )

@@ -11,7 +11,7 @@ from mirrormark.agent.numerics import ZClip
 
 
 @dataclass(frozen=True)
-class DescentConfig:
+class OptimizerConfig:
     """The learning rate of one group of parameters."""
 
     learning_rate: float = 3e-5
@@ -34,12 +34,12 @@ class Rule(NamedTuple):
 
 ADAMW, ADAM = Rule(weight_decay=0.01), Rule(weight_decay=None)  # decay: not in the paper; torch's default
 RULES = {
-    "world": ADAMW,  # paper, Table III, as the next three
+    "world_model": ADAMW,  # paper, Table III, as the next three
     "self_prior": ADAMW,
     "policy": ADAM,
     "value": ADAM,
-    "outlook": ADAM,  # ours, as policy and value
-    "codec": Rule(0.01, (0.9, 0.99), 1e9),  # in a phase of its own, never clipped (ours; learning.md)
+    "expected_g": ADAM,  # ours, as policy and value
+    "tokenizer": Rule(0.01, (0.9, 0.99), 1e9),  # in a phase of its own, never clipped (ours; learning.md)
 }
 EPS = 1e-5
 """Added to the denominator (paper, Table III)."""
@@ -51,16 +51,16 @@ CLIP_WARMUP_STEPS = 25
 """Steps in which ZClip only looks (public code, D8)."""
 
 
-def judge(zclip: ZClip, norm: Tensor, loss: Tensor, refused: Tensor) -> Tensor:
+def clip_factor(zclip: ZClip, norm: Tensor, loss: Tensor, skipped: Tensor) -> Tensor:
     """Decide on a step from its gradients' norm and its loss: the factor for the gradients, and in place
     whether the step is refused. Only numbers, but many: compiled they are one kernel."""
     finite = norm.isfinite() & loss.isfinite()
-    refused.copy_(~finite)
+    skipped.copy_(~finite)
     # Where there was nothing to learn there is nothing to compare with: averages of zeros clip for good.
     return zclip.factor(norm, finite & (norm > 0))
 
 
-class Descent:
+class Optimizer:
     """Descends a loss. A step whose loss or gradient is not finite changes nothing and is counted.
 
     The refusal is `found_inf` of torch's fused optimisers: decided on the device, so a captured graph can
@@ -70,23 +70,23 @@ class Descent:
     def __init__(
         self,
         parameters: Iterable[nn.Parameter],
-        config: DescentConfig,
+        config: OptimizerConfig,
         rule: Rule = ADAMW,
         compiled: bool = False,
     ) -> None:
         self.config = config
-        self._judge = torch.compile(judge, dynamic=False) if compiled else judge
+        self._clip_factor = torch.compile(clip_factor, dynamic=False) if compiled else clip_factor
         self.parameters = list(parameters)
         device = self.parameters[0].device
         self.rate = torch.tensor(config.learning_rate, device=device)
         self.zclip = ZClip(CLIP_ALPHA, CLIP_Z, CLIP_WARMUP_STEPS, rule.norm_cap).to(device)
         shared = {"lr": self.rate, "betas": rule.betas, "eps": EPS, "fused": True, "capturable": True}
         if rule.weight_decay is None:
-            self.optimiser = torch.optim.Adam(self.parameters, **shared)
+            self.optimizer = torch.optim.Adam(self.parameters, **shared)
         else:
-            self.optimiser = torch.optim.AdamW(self.parameters, weight_decay=rule.weight_decay, **shared)
-        self.refused = torch.zeros((), device=device)
-        self.optimiser.found_inf = self.refused  # type: ignore[attr-defined]
+            self.optimizer = torch.optim.AdamW(self.parameters, weight_decay=rule.weight_decay, **shared)
+        self.skipped = torch.zeros((), device=device)
+        self.optimizer.found_inf = self.skipped  # type: ignore[attr-defined]
 
     def set_progress(self, progress: float) -> None:
         """Move along the learning-rate schedule, 0..1 of the phase; outside any captured graph."""
@@ -95,28 +95,28 @@ class Descent:
             cosine = 0.5 + 0.5 * float(torch.cos(torch.tensor(torch.pi * progress)))
             self.rate.fill_(c.final_learning_rate + (c.learning_rate - c.final_learning_rate) * cosine)
 
-    def step(self, loss: Tensor) -> Tensor:
-        """One step down; gives the gradient norm before clipping. `refused` then tells whether it was
+    def minimize(self, loss: Tensor) -> Tensor:
+        """One step down; gives the gradient norm before clipping. `skipped` then tells whether it was
         taken."""
-        self.forget()
+        self.zero_grad()
         loss.backward()
-        return self.take(loss)
+        return self.step(loss)
 
-    def forget(self) -> None:
+    def zero_grad(self) -> None:
         """Drop the gradients of the step before."""
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
 
-    def take(self, loss: Tensor) -> Tensor:
+    def step(self, loss: Tensor) -> Tensor:
         """Clip the gradients that `loss` left and take the step: `step` without its backward pass, for losses
         that share one."""
         grads, norm = self.zclip.norm(self.parameters)
-        torch._foreach_mul_(grads, self._judge(self.zclip, norm, loss.detach(), self.refused))
-        self.optimiser.step()
+        torch._foreach_mul_(grads, self._clip_factor(self.zclip, norm, loss.detach(), self.skipped))
+        self.optimizer.step()
         return norm
 
     def state(self) -> dict:
         """Averages, step counts, clipping statistics."""
-        moments = [self.optimiser.state.get(p, {}) for p in self.parameters]
+        moments = [self.optimizer.state.get(p, {}) for p in self.parameters]
         return {
             "moments": [dict(moment) for moment in moments],
             "zclip": dict(self.zclip.named_buffers()),
@@ -128,7 +128,7 @@ class Descent:
         for parameter, moment in zip(self.parameters, state["moments"], strict=True):
             if moment:
                 placed = {name: value.to(parameter.device) for name, value in moment.items()}
-                self.optimiser.state[parameter] = placed
+                self.optimizer.state[parameter] = placed
         for name, buffer in self.zclip.named_buffers():
             buffer.copy_(state["zclip"][name])
         self.rate.copy_(state["rate"])

@@ -1,4 +1,4 @@
-"""Pictures of a mind on the way: real, reconstructed, dreamed, drawn from the self-prior."""
+"""Pictures of an agent on the way: real, reconstructed, dreamed, drawn from the self-prior."""
 
 from pathlib import Path
 
@@ -6,8 +6,8 @@ import imageio.v3 as imageio
 import numpy as np
 import torch
 
-from mirrormark.agent.agent import Mind
-from mirrormark.agent.dream import replay_dream
+from mirrormark.agent.agent import Agent
+from mirrormark.agent.dream import dream_under_actions
 from mirrormark.training.held_out import HeldOut
 from mirrormark.training.rollout import encode
 
@@ -16,8 +16,8 @@ _EVERY_CONTROL_STEPS = 2
 
 
 @torch.no_grad()
-def picture(mind: Mind, held: HeldOut) -> np.ndarray | None:
-    """Four rows of eight frames, (4·64, 8·64, 3) uint8: a held-out marked episode as it was, as the codec
+def picture(agent: Agent, held: HeldOut) -> np.ndarray | None:
+    """Four rows of eight frames, (4·64, 8·64, 3) uint8: a held-out marked episode as it was, as the tokenizer
     paints it, as it is dreamed with the same actions after the context, and samples of the self-prior.
 
     None where there are no eyes to see with.
@@ -25,25 +25,27 @@ def picture(mind: Mind, held: HeldOut) -> np.ndarray | None:
     if "vision" not in held.episodes.observation:
         return None
     episode = int(held.episodes.marked.int().argmax())
-    context = mind.config.imagination.context
+    context = agent.config.imagination.context
     last = context + (_COLUMNS - 1) * _EVERY_CONTROL_STEPS
     shown = torch.arange(context - 1, last, _EVERY_CONTROL_STEPS)
     frames = {name: value[episode, :last] for name, value in held.episodes.observation.items()}
-    latent = encode(mind, frames, sample=False)
-    action = held.episodes.action[episode, :last].to(latent.device).unsqueeze(0)
+    tokens = encode(agent, frames, sample=False)
+    action = held.episodes.action[episode, :last].to(tokens.device).unsqueeze(0)
     past, ahead = action[:, : context - 1], action[:, context - 1 : last - 1]
-    dreamed = replay_dream(mind.dynamics, latent[None, :context], past, ahead)[0, ::_EVERY_CONTROL_STEPS]
+    dreamed = dream_under_actions(agent.world_model, tokens[None, :context], past, ahead)[
+        0, ::_EVERY_CONTROL_STEPS
+    ]
     rows = [
         frames["vision"][shown].cpu().numpy(),
-        _painted(mind, latent[shown.to(latent.device)]),
-        _painted(mind, dreamed[:_COLUMNS]),
-        _painted(mind, mind.self_prior.sample(_COLUMNS)),
+        _painted(agent, tokens[shown.to(tokens.device)]),
+        _painted(agent, dreamed[:_COLUMNS]),
+        _painted(agent, agent.self_prior.sample(_COLUMNS)),
     ]
     return np.concatenate([np.concatenate(list(row), 1) for row in rows], 0)
 
 
-def _painted(mind: Mind, latent: torch.Tensor) -> np.ndarray:
-    image = mind.decode(latent)["vision"].float().cpu().numpy() + 0.5
+def _painted(agent: Agent, tokens: torch.Tensor) -> np.ndarray:
+    image = agent.decode(tokens)["vision"].float().cpu().numpy() + 0.5
     return (image.clip(0, 1) * 255).round().astype(np.uint8)
 
 

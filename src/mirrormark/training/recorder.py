@@ -11,14 +11,14 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from torch.utils.tensorboard import SummaryWriter
 
-from mirrormark.agent.agent import MindConfig
+from mirrormark.agent.agent import AgentConfig
 from mirrormark.training import checkpoint
 from mirrormark.training.evaluation import indicators
 from mirrormark.training.held_out import HeldOut, hold_out
 from mirrormark.training.pictures import picture, save_picture
-from mirrormark.training.run_folder import Run
-from mirrormark.training.schedule import Lap
-from mirrormark.training.trainer import Life
+from mirrormark.training.run_folder import RunFolder
+from mirrormark.training.schedule import Iteration
+from mirrormark.training.trainer import Trainer
 from mirrormark.training.weights import describe, save_snapshot
 
 SHOWN = (
@@ -34,11 +34,11 @@ _NEAR_THE_END = 0.9
 """Of the bins' reach: a mean beyond this share says that many values lie beyond the last bin."""
 
 
-class Records:
-    """A hook: called after every lap."""
+class Recorder:
+    """A hook: called after every iteration."""
 
-    def __init__(self, run: Run, life: Life, preset: str, console: Console) -> None:
-        self.run, self.life, self.preset, self.console = run, life, preset, console
+    def __init__(self, run: RunFolder, trainer: Trainer, preset: str, console: Console) -> None:
+        self.run, self.trainer, self.preset, self.console = run, trainer, preset, console
         self._held: HeldOut | None = None
         self._began = self._last = time.monotonic()
         columns = ("{task.description}", "{task.fields[facts]}")
@@ -47,14 +47,14 @@ class Records:
             TimeElapsedColumn(), TextColumn(columns[1]), console=console,
             disable=not console.is_terminal,
         )  # fmt: skip
-        self._first_lap = life.next_lap
-        self._task = self._progress.add_task(preset, total=life.schedule.total_laps, facts="")
-        self._progress.update(self._task, completed=life.next_lap)
+        self._first_iteration = trainer.next_iteration
+        self._task = self._progress.add_task(preset, total=trainer.schedule.total_iterations, facts="")
+        self._progress.update(self._task, completed=trainer.next_iteration)
         self._newest: dict[str, float | None] = {}
         self._warned: set[str] = set()
 
-    def __enter__(self) -> "Records":
-        self._board = SummaryWriter(str(self.run.tensorboard), purge_step=self.life.learner.steps)
+    def __enter__(self) -> "Recorder":
+        self._board = SummaryWriter(str(self.run.tensorboard), purge_step=self.trainer.learner.steps)
         self._progress.start()
         return self
 
@@ -62,108 +62,125 @@ class Records:
         self._progress.stop()
         self._board.close()
 
-    def __call__(self, lap: Lap, life: Life, metrics: dict[str, float]) -> None:
+    def __call__(self, iteration: Iteration, trainer: Trainer, metrics: dict[str, float]) -> None:
         now = time.monotonic()
         spent, self._last = now - self._last, now
         row: dict[str, Any] = {
-            "lap": lap.index,
-            "phase": lap.phase,
-            "episodes": lap.episodes_after,
-            "steps": life.learner.steps,
+            "iteration": iteration.index,
+            "phase": iteration.phase,
+            "episodes": iteration.episodes_after,
+            "steps": trainer.learner.steps,
             "seconds": round(now - self._began, 2),
-            "steps_per_s": round(lap.steps / spent, 2),
+            "steps_per_s": round(iteration.steps / spent, 2),
         }
         self.run.append("metrics.jsonl", row | metrics)
         for name, value in metrics.items():
-            self._board.add_scalar(f"learn/{name}", value, life.learner.steps)
-        if lap.exam:
-            self.examine(lap)
-        if lap.checkpoint:
-            self.save(lap)
-        self.run.note("running", lap=life.next_lap, episodes=lap.episodes_after)
-        for field, warning in out_of_reach(life.mind.config, metrics).items():
+            self._board.add_scalar(f"learn/{name}", value, trainer.learner.steps)
+        if iteration.evaluate:
+            self.evaluate(iteration)
+        if iteration.checkpoint:
+            self.save(iteration)
+        self.run.note("running", iteration=trainer.next_iteration, episodes=iteration.episodes_after)
+        for field, warning in out_of_reach(trainer.agent.config, metrics).items():
             if field not in self._warned:
                 self._warned.add(field)
                 self.console.print(f"Warning: {warning}", highlight=False, markup=False)
-        self._show(lap, row, metrics)
+        self._show(iteration, row, metrics)
         self._last = time.monotonic()
 
-    def examine(self, lap: Lap) -> None:
-        """Indicators on held-out episodes, a line in exams.jsonl and a weights-only snapshot."""
-        life, config = self.life, self.life.config.indicators
-        # The indicators draw random numbers of their own: the life goes on as if nobody had looked.
-        devices = [life.device] if life.device.type == "cuda" else []
+    def evaluate(self, iteration: Iteration) -> None:
+        """Indicators on held-out episodes, a line in evaluations.jsonl and a weights-only snapshot."""
+        trainer, config = self.trainer, self.trainer.config.evaluation
+        # The indicators draw random numbers of their own: the training run goes on as if nobody had looked.
+        devices = [trainer.device] if trainer.device.type == "cuda" else []
         with torch.random.fork_rng(devices):
             torch.manual_seed(0)
             if self._held is None:
-                self._held = hold_out(life.world, config, life.device)
-            acting = lap.phase == "life" and "policy" in lap.stages
-            worlds = life.worlds(config.policy_episodes, examined=True) if acting else None
-            found = indicators(life.mind, self._held, worlds)
-            image = picture(life.mind, self._held)
+                self._held = hold_out(trainer.env, config, trainer.device)
+            acting = iteration.phase == "training" and "policy" in iteration.stages
+            envs = trainer.make_envs(config.policy_episodes, evaluation=True) if acting else None
+            found = indicators(trainer.agent, self._held, envs)
+            image = picture(trainer.agent, self._held)
         first = {key: found[key] for key in SHOWN if key in found}
-        name = self.snapshot(lap)
+        name = self.snapshot(iteration)
         seconds = round(time.monotonic() - self._began, 2)
-        row = self._facts(lap) | first | found | {"snapshot": name, "seconds": seconds}
-        row["ablation"] = life.world.ablation
-        self.run.append("exams.jsonl", row)
+        row = self._facts(iteration) | first | found | {"snapshot": name, "seconds": seconds}
+        row["ablation"] = trainer.env.ablation
+        self.run.append("evaluations.jsonl", row)
         for key, value in found.items():
             if value is not None:
-                self._board.add_scalar(f"gates/{key}", value, life.learner.steps)
+                self._board.add_scalar(f"evaluation/{key}", value, trainer.learner.steps)
         if image is not None:
             save_picture(self.run.pictures / f"{name}.png", image)
             shown = "real, reconstructed, dreamed, self-prior"
-            self._board.add_image(shown, image, life.learner.steps, dataformats="HWC")
+            self._board.add_image(shown, image, trainer.learner.steps, dataformats="HWC")
         self._newest = first
         told = "  ".join(_told(first))
         chance = f"(chance {found['chance_removal_rate']:.2f}, {found['chance_distance_m']:.3f} m)"
-        note = f"  [{life.world.ablation}]" if life.world.ablation else ""
+        note = f"  [{trainer.env.ablation}]" if trainer.env.ablation else ""
         self.console.print(
-            f"episodes {lap.episodes_after:>6}  {told}  {chance}{note}", highlight=False, markup=False
+            f"episodes {iteration.episodes_after:>6}  {told}  {chance}{note}", highlight=False, markup=False
         )
 
-    def _facts(self, lap: Lap) -> dict[str, int]:
-        return {"lap": lap.index, "episodes": lap.episodes_after, "steps": self.life.learner.steps}
+    def _facts(self, iteration: Iteration) -> dict[str, int]:
+        return {
+            "iteration": iteration.index,
+            "episodes": iteration.episodes_after,
+            "steps": self.trainer.learner.steps,
+        }
 
-    def snapshot(self, lap: Lap) -> str:
-        """The mind's weights alone, as after this lap; gives the snapshot's name."""
-        life, name = self.life, f"episodes-{lap.episodes_after:08d}"
-        about = describe(life.mind, life.world, preset=self.preset, seed=life.seed, **self._facts(lap))
-        save_snapshot(self.run.snapshots, name, life.mind, about)
+    def snapshot(self, iteration: Iteration) -> str:
+        """The agent's weights alone, as after this iteration; gives the snapshot's name."""
+        trainer, name = self.trainer, f"episodes-{iteration.episodes_after:08d}"
+        metadata = describe(
+            trainer.agent, trainer.env, preset=self.preset, seed=trainer.seed, **self._facts(iteration)
+        )
+        save_snapshot(self.run.snapshots, name, trainer.agent, metadata)
         return name
 
-    def save(self, lap: Lap | None = None) -> None:
-        """A checkpoint of everything after this lap (None: before the first)."""
-        life = self.life
-        facts = {"episodes": lap.episodes_after if lap else 0, "steps": life.learner.steps, "seed": life.seed}
-        about = describe(life.mind, life.world, preset=self.preset, **facts)
-        checkpoint.save(self.run.checkpoints, f"lap-{life.next_lap:08d}", life.state() | {"about": about})
+    def save(self, iteration: Iteration | None = None) -> None:
+        """A checkpoint of everything after this iteration (None: before the first)."""
+        trainer = self.trainer
+        facts = {
+            "episodes": iteration.episodes_after if iteration else 0,
+            "steps": trainer.learner.steps,
+            "seed": trainer.seed,
+        }
+        metadata = describe(trainer.agent, trainer.env, preset=self.preset, **facts)
+        checkpoint.save(
+            self.run.checkpoints,
+            f"iteration-{trainer.next_iteration:08d}",
+            trainer.state() | {"metadata": metadata},
+        )
 
-    def left_s(self, lap: Lap) -> float:
+    def left_s(self, iteration: Iteration) -> float:
         """Until the run ends, at the mean pace of this process so far."""
-        lived = lap.index + 1 - self._first_lap
-        left = self.life.schedule.total_laps - lap.index - 1
-        return (time.monotonic() - self._began) / lived * left
+        done = iteration.index + 1 - self._first_iteration
+        left = self.trainer.schedule.total_iterations - iteration.index - 1
+        return (time.monotonic() - self._began) / done * left
 
-    def _show(self, lap: Lap, row: dict[str, Any], metrics: dict[str, float]) -> None:
-        stages = "+".join(lap.stages) or "gathering"
-        left = timedelta(seconds=round(self.left_s(lap)))
-        shown = [f"ETA {left}", f"{row['steps_per_s']:.1f} steps/s", f"episodes {lap.episodes_after}"]
+    def _show(self, iteration: Iteration, row: dict[str, Any], metrics: dict[str, float]) -> None:
+        stages = "+".join(iteration.stages) or "gathering"
+        left = timedelta(seconds=round(self.left_s(iteration)))
+        shown = [f"ETA {left}", f"{row['steps_per_s']:.1f} steps/s", f"episodes {iteration.episodes_after}"]
         shown += [
-            f"{key} {metrics[key]:.3g}" for key in ("vision", "dynamics", "G_everyday") if key in metrics
+            f"{key} {metrics[key]:.3g}" for key in ("vision", "dynamics", "G_babbling") if key in metrics
         ]
         shown += _told(self._newest)  # as of the last exam point
-        self._progress.update(self._task, completed=lap.index + 1, description=stages, facts=", ".join(shown))
+        self._progress.update(
+            self._task, completed=iteration.index + 1, description=stages, facts=", ".join(shown)
+        )
 
 
-def out_of_reach(mind: MindConfig, metrics: Mapping[str, float]) -> dict[str, str]:
+def out_of_reach(agent: AgentConfig, metrics: Mapping[str, float]) -> dict[str, str]:
     """Fields whose bins end where the mean of what they hold lies, with a sentence each. Beyond the last bin
-    all looks alike. Means only: ends that a spread alone overruns are told by a `value_explains` near 0."""
-    cost = "cost_lived" if "cost_lived" in metrics else "cost_dreamed"
-    ends = {"outlook.reach": (cost, mind.outlook.reach if mind.outlook.control_steps else None)}
-    ends["value.reach"] = ("value", mind.value.reach if mind.value.linear else None)
+    all looks alike. Means only: ends that a spread alone overruns are told by a `value_explained_variance`
+    near 0."""
+    cost = "cost_on_policy" if "cost_on_policy" in metrics else "cost_dreamed"
+    ends = {"expected_g.reach": (cost, agent.expected_g.reach if agent.expected_g.control_steps else None)}
+    ends["value.reach"] = ("value", agent.value.reach if agent.value.linear else None)
     return {
-        field: f"mind.{field} ends at {end:g} nats, and {key} is {metrics[key]:.4g} in the mean: raise it."
+        field: f"agent.{field} ends at {end:g} nats, and {key} is {metrics[key]:.4g} in the mean: raise it."
         for field, (key, end) in ends.items()
         if end is not None and abs(metrics.get(key, 0.0)) > _NEAR_THE_END * end
     }

@@ -5,7 +5,7 @@ reset shows. Action t is the one taken *after* frame t and leads to frame t + 1;
 action and holds zeros, which no loss ever reads.
 
 Mark labels choose which stored episodes are drawn and nothing else: no method returns one with a batch. Where
-dreams start, not even that: `any_sequences` draws from all stored episodes alike.
+dreams start, not even that: `windows` draws from all stored episodes alike.
 Everything a draw needs (counts, group slots) lies on the memory's device, so that drawing can
 be part of a captured CUDA graph: no host synchronisation, no Python branch that depends on what is stored.
 """
@@ -23,7 +23,7 @@ _SLOTS = 12
 
 
 @dataclass(frozen=True)
-class MemoryConfig:
+class ReplayConfig:
     """How much is remembered and how it is drawn."""
 
     capacity_episodes: int = 1000
@@ -36,11 +36,11 @@ class MemoryConfig:
 
     def __post_init__(self) -> None:
         if self.capacity_episodes < 4:
-            raise ValueError("memory.capacity_episodes must be at least 4, one episode for each group.")
+            raise ValueError("replay.capacity_episodes must be at least 4, one episode for each group.")
         if not 0 <= self.recent_share <= 1:
-            raise ValueError("memory.recent_share is a share: give a number from 0 to 1.")
+            raise ValueError("replay.recent_share is a share: give a number from 0 to 1.")
         if self.recent_episodes < 1:
-            raise ValueError(f"memory.recent_episodes is {self.recent_episodes}: give at least 1.")
+            raise ValueError(f"replay.recent_episodes is {self.recent_episodes}: give at least 1.")
 
 
 class Episodes(NamedTuple):
@@ -51,19 +51,19 @@ class Episodes(NamedTuple):
     mark: Tensor  # (N, L) bool: the mark is on the body in this frame (D15)
     policy: Tensor  # (N,) bool: moved by the policy, at least until it let go
     marked: Tensor  # (N,) bool: began with a mark
-    let_go: Tensor  # (N,) int64: frame from which on everyday movement moves it; 0: always has, L: never
+    handover: Tensor  # (N,) int64: frame from which on motor babbling moves it; 0: always has, L: never
 
 
-class Draw(NamedTuple):
+class Batch(NamedTuple):
     """Windows of stored episodes, without any label."""
 
     observation: dict[str, Tensor]  # name -> (B, T, ...)
     action: Tensor  # (B, T, A)
     start: Tensor  # (B,) frame of the episode with which the window begins
-    let_go: Tensor  # (B,) frame of the episode from which on everyday movement moves the body
+    handover: Tensor  # (B,) frame of the episode from which on motor babbling moves the body
 
 
-class Memory:
+class ReplayBuffer:
     """Four FIFO groups of whole episodes on one device."""
 
     def __init__(
@@ -71,7 +71,7 @@ class Memory:
         fields: Mapping[str, tuple[tuple[int, ...], torch.dtype]],
         actions: int,
         frames_per_episode: int,
-        config: MemoryConfig,
+        config: ReplayConfig,
         device: torch.device | str = "cpu",
         action_dtype: torch.dtype = torch.float32,
     ) -> None:
@@ -85,7 +85,7 @@ class Memory:
         self.observation = {name: room(shape, dtype) for name, (shape, dtype) in fields.items()}
         self.action = room((actions,), action_dtype)
         self.mark = room((), torch.bool)  # kept for whoever looks into a memory: no draw ever reads it
-        self.let_go = torch.zeros(rows, dtype=torch.int64, device=self.device)
+        self.handover = torch.zeros(rows, dtype=torch.int64, device=self.device)
         self.count = torch.zeros(len(GROUPS), dtype=torch.int64, device=self.device)
         self._newest = torch.zeros(len(GROUPS), dtype=torch.int64, device=self.device)
         self._fresh = torch.zeros(len(GROUPS), dtype=torch.int64, device=self.device)
@@ -113,7 +113,7 @@ class Memory:
                 kept[rows] = self._take(episodes.observation[name], chosen, kept.dtype)
             self.action[rows] = self._take(episodes.action, chosen, self.action.dtype)
             self.mark[rows] = self._take(episodes.mark, chosen, torch.bool)
-            self.let_go[rows] = self._take(episodes.let_go, chosen, torch.int64)
+            self.handover[rows] = self._take(episodes.handover, chosen, torch.int64)
             self._written[group] += len(chosen)
             self._fresh[group] = len(chosen)
         self._publish_counts()
@@ -151,7 +151,7 @@ class Memory:
         back = (torch.rand(group.shape, device=self.device) * count).long()
         return group * self.per_group + (self._newest[group] - back) % self.per_group
 
-    def sequences(self, batch: int, length: int) -> Draw:
+    def sequences(self, batch: int, length: int) -> Batch:
         """(B, T) windows: groups in even rotation, episode and start uniform, a share of them from the
         newest."""
         rotation = torch.arange(batch, device=self.device) + torch.randint(_SLOTS, (1,), device=self.device)
@@ -164,24 +164,24 @@ class Memory:
             row = torch.cat([row[: batch - recent], self._recent_rows(late, newest)])
         return self._windows(row, length)
 
-    def any_sequences(self, batch: int, length: int) -> Draw:
+    def windows(self, batch: int, length: int) -> Batch:
         """(B, T) windows of any stored episodes, each as likely as every other: no group, no label."""
         until = self.count.cumsum(0)
         number = (torch.rand(batch, device=self.device, dtype=torch.float64) * until[-1]).long()
         group = torch.searchsorted(until, number, right=True).clamp_max(len(GROUPS) - 1)
         return self._windows(group * self.per_group + number - (until - self.count)[group], length)
 
-    def newest_sequences(self, batch: int, length: int, early: int = 0) -> Draw:
-        """(B, T) windows of the latest lap's episodes, marked and unmarked in turn: the policy's, once there
-        are any (others only stand in, and their `let_go` says so). early: so many more of the possible starts
-        are the episode's first frame."""
+    def newest(self, batch: int, length: int, early: int = 0) -> Batch:
+        """(B, T) windows of the latest iteration's episodes, marked and unmarked in turn: the policy's, once
+        there are any (others only stand in, and their `handover` says so). early: so many more of the
+        possible starts are the episode's first frame."""
         marked = (torch.arange(batch, device=self.device) + torch.randint(2, (1,), device=self.device)) % 2
         group = 2 + marked
         for other in (3 - marked, marked, 1 - marked):  # while a group is still empty, the next stands in
             group = torch.where(self.count[group] > 0, group, other)
         return self._windows(self._recent_rows(group, self._fresh[group]), length, early)
 
-    def _windows(self, row: Tensor, length: int, early: int = 0) -> Draw:
+    def _windows(self, row: Tensor, length: int, early: int = 0) -> Batch:
         """A window of each of the given episodes, its start uniform, save for `early` more at the first."""
         if length > self.length:
             raise ValueError(f"A window of {length} frames does not fit an episode of {self.length} frames.")
@@ -189,7 +189,7 @@ class Memory:
         start = ((torch.rand(len(row), device=self.device) * starts).long() - early).clamp_min(0)
         frame = row[:, None] * self.length + start[:, None] + torch.arange(length, device=self.device)
         action = self.action.flatten(0, 1)[frame].float()
-        return Draw(self._gather(frame), action, start, self.let_go[row])
+        return Batch(self._collect(frame), action, start, self.handover[row])
 
     def frames(self, batch: int, marked_share: float, random_only: bool = True) -> dict[str, Tensor]:
         """(B, ...) single frames of which `marked_share` come from marked episodes (the self-prior's
@@ -204,16 +204,16 @@ class Memory:
         group = torch.where(self.count[group] > 0, group, 2 * policy + 1 - marked)
         frame = self._episodes_of(group) * self.length
         frame = frame + torch.randint(self.length, (batch,), device=self.device)
-        return self._gather(frame)
+        return self._collect(frame)
 
-    def _gather(self, frame: Tensor) -> dict[str, Tensor]:
+    def _collect(self, frame: Tensor) -> dict[str, Tensor]:
         return {name: kept.flatten(0, 1)[frame] for name, kept in self.observation.items()}
 
     # Checkpoints keep what is stored, not the empty room.
 
     def _kept(self) -> dict[str, Tensor]:
         observation = {f"observation.{name}": kept for name, kept in self.observation.items()}
-        rest = {"action": self.action, "mark": self.mark, "let_go": self.let_go}
+        rest = {"action": self.action, "mark": self.mark, "handover": self.handover}
         return observation | rest
 
     def state(self) -> dict:

@@ -2,8 +2,9 @@
 
 - config.json: the whole preset as it ran, with seed and body
 - versions.json: python, torch, mujoco, ..., git commit, machine
-- status.json: state, lap, episodes, process; lock: which process holds the folder, locked while it lives
-- metrics.jsonl: one line a lap; exams.jsonl: one line an exam point
+- status.json: state, iteration, episodes, process; lock: which process holds the folder, locked while it
+lives
+- metrics.jsonl: one line an iteration; evaluations.jsonl: one line an exam point
 - checkpoints/: the last two; snapshots/: weights only, one an exam point
 - pictures/, tensorboard/, nan/ (only after a stop by non-finite losses)
 """
@@ -31,7 +32,8 @@ _LOCK = "lock"
 _TRIES = 10
 """To lock a folder, 20 ms apart."""
 _SILENT_S = 900.0
-"""A run writes its status every lap, at most minutes apart: after a quarter of an hour nobody is there."""
+"""A run writes its status every iteration, at most minutes apart: after a quarter of an hour nobody is
+there."""
 
 
 class RunError(ValueError):
@@ -120,7 +122,7 @@ def read_lines(path: Path) -> list[dict]:
     return rows
 
 
-class Run:
+class RunFolder:
     """One run folder, opened by the process that fills it."""
 
     def __init__(self, path: Path) -> None:
@@ -139,18 +141,18 @@ class Run:
             raise RunError(f"{path} exists and is not an empty folder: choose another --out.")
 
     @classmethod
-    def create(cls, path: Path, config: dict) -> "Run":
+    def create(cls, path: Path, config: dict) -> "RunFolder":
         """A new folder."""
         cls.check_free(path)
         run = cls(path)
         path.mkdir(parents=True, exist_ok=True)
         write_json(path / "config.json", config)  # first: a folder with it can be resumed, whatever follows
         write_json(path / "versions.json", versions())
-        run.note("starting", lap=0, episodes=0)
+        run.note("starting", iteration=0, episodes=0)
         return run
 
     @classmethod
-    def reopen(cls, path: Path, config: dict) -> "Run":
+    def reopen(cls, path: Path, config: dict) -> "RunFolder":
         """The folder of an interrupted run, if it was started with this very configuration."""
         run = cls(path)
         if not (path / "config.json").exists():
@@ -217,7 +219,7 @@ class Run:
         try:
             status = json.loads((self.path / "status.json").read_text())
         except (OSError, json.JSONDecodeError):
-            return {"state": "killed", "pid": None, "lap": 0, "episodes": 0}
+            return {"state": "killed", "pid": None, "iteration": 0, "episodes": 0}
         if status["state"] in ("running", "starting"):
             here = status.get("host") == socket.gethostname()
             silent_s = time.time() - status.get("updated_s", 0.0)
@@ -238,12 +240,12 @@ class Run:
         with open(self.path / file, "a") as out:
             out.write(json.dumps(told, allow_nan=False) + "\n")
 
-    def forget_after(self, lap: int) -> None:
-        """Drop lines of laps that will be lived again after a resume, and a line torn by a kill."""
-        for file in ("metrics.jsonl", "exams.jsonl"):
+    def drop_after(self, iteration: int) -> None:
+        """Drop lines of iterations that will be lived again after a resume, and a line torn by a kill."""
+        for file in ("metrics.jsonl", "evaluations.jsonl"):
             path = self.path / file
             if path.exists():
-                kept = [row for row in read_lines(path) if row["lap"] < lap]
+                kept = [row for row in read_lines(path) if row["iteration"] < iteration]
                 replace_bytes(path, "".join(json.dumps(row) + "\n" for row in kept).encode())
 
 
@@ -284,16 +286,16 @@ def list_runs(folder: Path) -> list[dict]:
     """Every run below the folder with its state, by name."""
     rows = []
     for config_path in sorted(folder.rglob("config.json")):
-        run = Run(config_path.parent)
+        run = RunFolder(config_path.parent)
         try:
             config = run.config()
         except (OSError, json.JSONDecodeError):
             continue
         if "preset" not in config:
             continue
-        exams = read_lines(run.path / "exams.jsonl")
+        exams = read_lines(run.path / "evaluations.jsonl")
         facts = {key: config.get(key) for key in ("preset", "body", "seed", "ablation")}
         rows.append(
-            {"name": str(run.path), **facts, **run.status(), "last_exam": exams[-1] if exams else None}
+            {"name": str(run.path), **facts, **run.status(), "last_evaluation": exams[-1] if exams else None}
         )
     return rows

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 import torch
 
 
-class Beside:
+class SideStream:
     """A second stream of a GPU, for work that the first need not wait for; while it is off, all is done in
     order. What one stream made and the other reads must be held until the first has waited for the second:
     memory let go of is used again by the stream that it was made on."""

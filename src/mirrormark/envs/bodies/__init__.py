@@ -4,7 +4,7 @@ Every module of this package is imported when a body is first asked for; a modul
 body. A new body is therefore one new file.
 
 What the scene expects of a body's MJCF: x forward, y left, z up, metres; hinge joints named as in `joints`;
-geoms that touch things carry contype bit 2 or 4 (the mirror's plate answers to those); geoms that are only
+geoms that touch things carry contype bit 2 or 4 (the mirror's pane answers to those); geoms that are only
 drawn use the class "drawn"; the eye's camera sits on a body whose own geoms never stand in the eye's way; the
 frames of the bodies that carry marks point forward in the rest pose.
 """
@@ -44,7 +44,7 @@ class MarkSurface:
 
 @dataclass(frozen=True)
 class Body:
-    """All that the world needs to know of a body."""
+    """All that the environment needs to know of a body."""
 
     name: str
     title: str

@@ -1,4 +1,4 @@
-"""What the eye needs to know of a MuJoCo model, and what it is told about each world."""
+"""What the eye needs to know of a MuJoCo model, and what it is told about each environment."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Geoms(NamedTuple):
 
 
 class Camera(NamedTuple):
-    """A pinhole fixed to a body; body 0 is the world."""
+    """A pinhole fixed to a body; body 0 is the environment."""
 
     body: int
     pos: Floats  # (3,) in the body's frame
@@ -53,7 +53,7 @@ class Camera(NamedTuple):
 
 
 class Panes(NamedTuple):
-    """The mirror's reflecting rectangle in each of N worlds."""
+    """The mirror's reflecting rectangle in each of N environments."""
 
     centre: Floats  # (N, 3)
     mat: Floats  # (N, 3, 3) columns right, up, normal towards the body
@@ -62,7 +62,7 @@ class Panes(NamedTuple):
 
 
 class Marks(NamedTuple):
-    """The mark in each of N worlds: a thin disc on a body, whose z axis is the outward normal."""
+    """The mark in each of N environments: a thin disc on a body, whose z axis is the outward normal."""
 
     body: NDArray[np.int32]  # (N,)
     pos: Floats  # (N, 3) in the body's frame
@@ -82,7 +82,7 @@ class Lights(NamedTuple):
 
 
 def no_marks(n: int) -> Marks:
-    """N worlds without a mark."""
+    """N environments without a mark."""
     never = np.zeros(n, bool)
     eyes = np.tile(np.eye(3), (n, 1, 1))
     colour = np.zeros((n, 3), np.float32)
@@ -90,7 +90,7 @@ def no_marks(n: int) -> Marks:
 
 
 def panes_of(model: mujoco.MjModel, n: int, kind: int = PRESENT) -> Panes:
-    """The model's own geom "mirror", in each of n worlds."""
+    """The model's own geom "mirror", in each of n environments."""
     pos, mat, size = _mirror(model)
     return Panes(
         np.tile(pos + mat[:, 2] * size[2], (n, 1)),
@@ -112,7 +112,7 @@ def camera_of(model: mujoco.MjModel, name: str) -> Camera:
 
 
 def camera_at(pos: tuple[float, float, float], target: tuple[float, float, float], fovy_rad: float) -> Camera:
-    """A camera that stands in the world and looks at a point, upright."""
+    """A camera that stands in the environment and looks at a point, upright."""
     back = np.subtract(pos, target).astype(float)
     back /= np.linalg.norm(back)
     right = np.cross([0.0, 0.0, 1.0], back)
@@ -126,7 +126,7 @@ def geoms_of(model: mujoco.MjModel, eye_body: int) -> Geoms:
     """Every drawn geom but "mirror" and "mark_*".
 
     The camera sits inside its body, so that body's geoms are left out of the direct view, never out of the
-    mirrored one; a camera in the world (body 0) sees everything.
+    mirrored one; a camera in the environment (body 0) sees everything.
     """
     rows = [g for g in range(model.ngeom) if _is_drawn(model, g)]
     if len(rows) >= MARK:
@@ -148,7 +148,8 @@ def geoms_of(model: mujoco.MjModel, eye_body: int) -> Geoms:
 
 
 def lights_of(model: mujoco.MjModel) -> Lights:
-    """The model's lights: the headlight only ambient, the others only directional and fixed to the world."""
+    """The model's lights: the headlight only ambient, the others only directional and fixed to the
+    environment."""
     if np.any(model.vis.headlight.diffuse):
         raise ValueError(
             "the headlight has diffuse light: set it to 0, the eye draws its ambient light only."
@@ -158,7 +159,7 @@ def lights_of(model: mujoco.MjModel) -> Lights:
     for i in active:
         directional = model.light_type[i] == mujoco.mjtLightType.mjLIGHT_DIRECTIONAL
         if not directional or model.light_bodyid[i] != 0:
-            raise ValueError(f"light {i} is not directional or not fixed to the world: make it so.")
+            raise ValueError(f"light {i} is not directional or not fixed to the environment: make it so.")
         ambient = ambient + model.light_ambient[i]
     if len(active) > MAX_LIGHTS:
         raise ValueError(f"the model has {len(active)} lights: the eye draws at most {MAX_LIGHTS}.")

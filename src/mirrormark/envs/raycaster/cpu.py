@@ -1,4 +1,5 @@
-"""The eye on the CPU: a row of pixels at a time, so that intersections run in SIMD; worlds in parallel."""
+"""The eye on the CPU: a row of pixels at a time, so that intersections run in SIMD; environments in
+parallel."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from .geometry import (
     MARK,
     MIRRORED,
     NOTHING,
-    PLATE,
+    PANE,
     RECORD,
     RIGHT,
     SPHERE,
@@ -90,7 +91,7 @@ def _row(kinds, records, bounds, columns, v, y, first, last, near, depth, seen):
 
 @scalar
 def _placed(static, now, w):
-    """Kinds, records and bounds of one world's primitives, in both views."""
+    """Kinds, records and bounds of one environment's primitives, in both views."""
     geoms = static.kind.shape[0]
     kinds = np.empty(geoms + 2, np.int32)
     records = np.empty((2, geoms + 2, RECORD), np.float32)
@@ -106,13 +107,13 @@ def _placed(static, now, w):
 
 @scalar
 def _look(static, now, w, first_row, last_row, amplitude, biased, image, labels):
-    """Draw some rows of one world's view into `image` and `labels`; an empty array is left alone."""
+    """Draw some rows of one environment's view into `image` and `labels`; an empty array is left alone."""
     geoms, width = static.kind.shape[0], static.columns.shape[0]
     kinds, records, bounds = _placed(static, now, w)
     near = np.full(width, static.edge[2], np.float32)
     depth, seen = np.empty((2, width), np.float32), np.empty((2, width), np.int32)
     mirror = np.empty(width, np.uint8)
-    plate, columns, reflects = geoms + 1, static.columns, now.pane_kind[w] == PRESENT
+    pane, columns, reflects = geoms + 1, static.columns, now.pane_kind[w] == PRESENT
     key = mix(now.noise_key[w])
     for y in range(first_row, last_row):
         v = static.rows[y]
@@ -120,7 +121,7 @@ def _look(static, now, w, first_row, last_row, amplitude, biased, image, labels)
         a, b = width, 0
         for x in range(width):
             mirror[x] = 0
-            if seen[0, x] == plate and reflects and on_pane(records[0, plate], columns[x], v, depth[0, x]):
+            if seen[0, x] == pane and reflects and on_pane(records[0, pane], columns[x], v, depth[0, x]):
                 mirror[x] = 1
                 a, b = min(a, x), x + 1
         if a < b:
@@ -129,7 +130,7 @@ def _look(static, now, w, first_row, last_row, amplitude, biased, image, labels)
             view = np.int64(mirror[x])
             g = seen[view, x]
             if labels.shape[0] > 0:
-                label = NOTHING if g < 0 else (g if g < geoms else (MARK if g == geoms else PLATE))
+                label = NOTHING if g < 0 else (g if g < geoms else (MARK if g == geoms else PANE))
                 labels[w, y, x] = label + view * MIRRORED
             if image.shape[0] > 0:
                 rgb = (static.sky_rgb[0], static.sky_rgb[1], static.sky_rgb[2])
@@ -174,7 +175,7 @@ def _compiled():
 
     @numba.njit(cache=True, parallel=True, error_model="numpy")
     def parallel(static, now, bands, amplitude, biased, image, labels):
-        """Every world, each cut into `bands` bands of rows."""
+        """Every environment, each cut into `bands` bands of rows."""
         height = static.rows.shape[0] + 0 * sources
         for item in numba.prange(now.xpos.shape[0] * bands):
             w, band = item // bands, item % bands
@@ -189,7 +190,7 @@ def _compiled():
 
     @numba.njit(cache=True, parallel=True, error_model="numpy")
     def find_parallel(static, now, found):
-        """The mark of every world."""
+        """The mark of every environment."""
         for w in numba.prange(now.xpos.shape[0] + 0 * sources):
             _find(static, now, w, found)
 
@@ -206,13 +207,14 @@ _parallel, _serial, _find_parallel, _find_serial = _compiled()
 
 
 def see(static, now, amplitude: int, biased: bool, image, labels) -> None:
-    """Fill `image` (N, H, W, 3) uint8 and `labels` (N, H, W) int16; an array without worlds is left alone."""
+    """Fill `image` (N, H, W, 3) uint8 and `labels` (N, H, W) int16; an array without environments is left
+    alone."""
     threads = numba.get_num_threads()
-    worlds = now.xpos.shape[0]
-    if threads == 1 or (worlds == 1 and static.rows.shape[0] <= 64):
+    envs = now.xpos.shape[0]
+    if threads == 1 or (envs == 1 and static.rows.shape[0] <= 64):
         _serial(static, now, amplitude, int(biased), image, labels)
     else:
-        bands = 1 if worlds >= threads else -(-threads // worlds)
+        bands = 1 if envs >= threads else -(-threads // envs)
         _parallel(static, now, bands, amplitude, int(biased), image, labels)
 
 

@@ -23,7 +23,7 @@ from .geometry import (
     MARK,
     MIRRORED,
     NOTHING,
-    PLATE,
+    PANE,
     RECORD,
     RIGHT,
     UP,
@@ -43,7 +43,7 @@ vars(np).setdefault(
 cuda: Any = numba_cuda  # its type stubs describe kernels as plain functions
 
 BLOCK = (8, 16)
-"""Pixels of a thread block, across and down; a warp covers a patch of 8 x 4."""
+"""Pixels of a thread block, across and down; a warp covers a mark of 8 x 4."""
 PLACE_BLOCK = 64
 ALIGNMENT = 256
 """Bytes; all that changes between calls travels in one buffer, because each copy costs 0.1 ms."""
@@ -71,7 +71,7 @@ def _compiled():
 
     @cuda.jit(cache=True)
     def place_kernel(static, now, records, bounds):
-        """One thread for each world, view and primitive."""
+        """One thread for each environment, view and primitive."""
         primitives = records.shape[2] + 0 * sources
         i = cuda.grid(1)
         if i >= records.shape[0] * 2 * primitives:
@@ -115,7 +115,7 @@ def _compiled():
             spot = y * columns.shape[0] + x
             paint(image[w, y, x], rgb[0], rgb[1], rgb[2], mix(keys[w]), spot, amplitude, biased)
         else:
-            label = NOTHING if g < 0 else (g if g < geoms else (MARK if g == geoms else PLATE))
+            label = NOTHING if g < 0 else (g if g < geoms else (MARK if g == geoms else PANE))
             labels[w, y, x] = label + view * MIRRORED
 
     return place_kernel, look_kernel
@@ -130,7 +130,7 @@ def _part(buffer: Any, start: int, field: NDArray[Any]) -> Any:
 
 
 class CudaEye:
-    """Device buffers for as many worlds as the last call had, and the two kernels."""
+    """Device buffers for as many environments as the last call had, and the two kernels."""
 
     def __init__(self, static: Static) -> None:
         if not cuda.is_available():
@@ -140,7 +140,7 @@ class CudaEye:
         kinds = np.append(static.kind, (CYLINDER, BOX)).astype(np.int32)
         self._static = Static(*(cuda.to_device(field) for field in static))
         self._kinds: Any = cuda.to_device(kinds)
-        self._worlds = 0
+        self._envs = 0
         self._turn = 0
 
     def see(self, now: Now, amplitude: int, biased: bool) -> Any:
@@ -158,7 +158,7 @@ class CudaEye:
         return labels.copy_to_host()
 
     def _allocate(self, now: Now) -> None:
-        self._worlds = n = len(now.xpos)
+        self._envs = n = len(now.xpos)
         primitives = len(self._kinds)
         size = (n, self._static.rows.shape[0], self._static.columns.shape[0], 3)
         starts = list(accumulate((-(-field.nbytes // ALIGNMENT) * ALIGNMENT for field in now), initial=0))
@@ -171,7 +171,7 @@ class CudaEye:
         self._no_labels = cuda.device_array((1, 1, 1), np.int16)
 
     def _upload(self, now: Now) -> None:
-        if self._worlds != len(now.xpos):
+        if self._envs != len(now.xpos):
             self._allocate(now)
         for staged, field in zip(self._staged, now):
             staged[:] = field

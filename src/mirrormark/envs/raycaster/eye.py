@@ -1,7 +1,7 @@
 """The eye: a ray-caster with one true mirror. It needs no OpenGL.
 
-`Eye.see` gives what a camera sees in each of N worlds; `Eye.look` tells what each pixel shows: the same rays.
-MuJoCo's own renderer with planar reflectance is the ground truth (tests/envs/test_eye_truth.py).
+`Eye.see` gives what a camera sees in each of N environments; `Eye.look` tells what each pixel shows: the same
+rays. MuJoCo's own renderer with planar reflectance is the ground truth (tests/envs/test_eye_truth.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import mujoco
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..mirror import CLOTH, PLATE_HALF_M, WALL_FRONT
+from ..mirror import CLOTH, PANE_HALF_M, WALL_FRONT
 from ..scene import MARK_EMISSION, MARK_THICKNESS_M
 from . import cpu
 from .arrays import (
@@ -28,11 +28,11 @@ from .arrays import (
     no_marks,
     panes_of,
 )
-from .geometry import MARK, MIRRORED, NOTHING, PLATE
+from .geometry import MARK, MIRRORED, NOTHING, PANE
 from .placement import ABSENT, COVERED, PRESENT, Now, Static
 
 __all__ = [
-    "ABSENT", "COVERED", "MARK", "MIRRORED", "NOTHING", "NO_CELL", "PLATE", "PRESENT",
+    "ABSENT", "COVERED", "MARK", "MIRRORED", "NOTHING", "NO_CELL", "PANE", "PRESENT",
     "Camera", "Eye", "Geoms", "Marks", "Panes",
     "camera_at", "camera_of", "geoms_of", "mark_pixels", "mirror_share", "no_marks", "panes_of", "render",
 ]  # fmt: skip
@@ -50,10 +50,10 @@ SKY_RGB = (0.70, 0.76, 0.82)
 
 
 class Eye:
-    """A camera for N worlds of one model.
+    """A camera for N environments of one model.
 
     mark_in_direct_view: whether the mark can be seen without the mirror. None: not by the body's own eye
-    (D12), but by a camera in the world. wall_rgb, cloth_rgb: plate of an absent and of a covered mirror.
+    (D12), but by a camera in the environment. wall_rgb, cloth_rgb: pane of an absent and of a covered mirror.
     """
 
     def __init__(
@@ -78,9 +78,9 @@ class Eye:
         self.bodies = model.nbody
         self._mark_in_direct_view = camera.body == 0 if mark_in_direct_view is None else mark_in_direct_view
         near_m = float(model.vis.map.znear * model.stat.extent)
-        plates = np.array([(0.0, 0.0, 0.0), wall_rgb, cloth_rgb], np.float32)
+        panes = np.array([(0.0, 0.0, 0.0), wall_rgb, cloth_rgb], np.float32)
         self._static = _static(
-            self.geoms, lights_of(model), camera, width, height, near_m, plates, np.array(sky_rgb, np.float32)
+            self.geoms, lights_of(model), camera, width, height, near_m, panes, np.array(sky_rgb, np.float32)
         )
         self._cuda: Any = None
         if device == "cuda":
@@ -164,15 +164,19 @@ class Eye:
         n = len(xpos)
         for name, poses in (("xpos", xpos), ("mirror_xpos", mirror_xpos)):
             if poses.shape != (n, self.bodies, 3):
-                raise ValueError(f"{name} has shape {poses.shape}: give (worlds, {self.bodies} bodies, 3).")
+                raise ValueError(
+                    f"{name} has shape {poses.shape}: give (environments, {self.bodies} bodies, 3)."
+                )
         for name, poses in (("xmat", xmat), ("mirror_xmat", mirror_xmat)):
             if poses.shape != (n, self.bodies, 3, 3):
                 raise ValueError(
-                    f"{name} has shape {poses.shape}: give (worlds, {self.bodies} bodies, 3, 3)."
+                    f"{name} has shape {poses.shape}: give (environments, {self.bodies} bodies, 3, 3)."
                 )
         for name, rows in (("panes", panes.kind), ("marks", marks.body), ("noise_key", noise_key)):
             if len(rows) != n:
-                raise ValueError(f"{name} tells of {len(rows)} worlds: give one row for each of the {n}.")
+                raise ValueError(
+                    f"{name} tells of {len(rows)} environments: give one row for each of the {n}."
+                )
         shown = np.stack([marks.shown & self._mark_in_direct_view, marks.shown_mirror], axis=1)
         xpos, xmat = _as(xpos, np.float64), _as(xmat, np.float64)
         return Now(
@@ -219,8 +223,8 @@ def render(
 ) -> NDArray[np.uint8]:
     """A view for people, uint8 (N, H, W, 3), by the CPU: no noise, samples x samples rays a pixel."""
     eye = Eye(model, camera, width * samples, height * samples)
-    glass = (xpos if mirror_xpos is None else mirror_xpos, xmat if mirror_xmat is None else mirror_xmat)
-    fine = eye.see(xpos, xmat, *glass, panes, marks, np.zeros(len(xpos), np.uint64), 0)
+    pane = (xpos if mirror_xpos is None else mirror_xpos, xmat if mirror_xmat is None else mirror_xmat)
+    fine = eye.see(xpos, xmat, *pane, panes, marks, np.zeros(len(xpos), np.uint64), 0)
     blocks = fine.reshape(len(xpos), height, samples, width, samples, 3)
     return np.rint(blocks.mean(axis=(2, 4))).astype(np.uint8)
 
@@ -240,7 +244,7 @@ def _static(
     width: int,
     height: int,
     near_m: float,
-    plate_rgb: NDArray[np.float32],
+    pane_rgb: NDArray[np.float32],
     sky_rgb: NDArray[np.float32],
 ) -> Static:
     top = np.tan(camera.fovy_rad / 2)
@@ -256,9 +260,9 @@ def _static(
         light=_as(lights.towards, np.float64),
         diffuse=_as(lights.diffuse, np.float32),
         ambient=_as(lights.ambient, np.float32),
-        plate_half=np.array([PLATE_HALF_M]),
+        pane_half=np.array([PANE_HALF_M]),
         mark_half=np.array([MARK_THICKNESS_M / 2]),
         mark_emission=np.array([MARK_EMISSION], np.float32),
-        plate_rgb=plate_rgb,
+        pane_rgb=pane_rgb,
         sky_rgb=sky_rgb,
     )

@@ -22,7 +22,7 @@ MAX_LIGHTS = 4
 RECORD = LIGHT + 3 * MAX_LIGHTS
 
 # Labels: a geom's row in the table, or one of these; MIRRORED is added to what is seen in the mirror.
-MARK, PLATE, NOTHING, MIRRORED = 1000, 1001, 1002, 2048
+MARK, PANE, NOTHING, MIRRORED = 1000, 1001, 1002, 2048
 
 # float32, so that numba does not widen the arithmetic to float64.
 FAR, ZERO, HALF, ONE, BYTE = np.float32(1e9), np.float32(0), np.float32(0.5), np.float32(1), np.float32(255)
@@ -121,7 +121,7 @@ def point(record, u, v, t):
 
 @scalar
 def on_pane(record, u, v, t):
-    """Whether a point of the plate lies on its reflecting face."""
+    """Whether a point of the pane lies on its reflecting face."""
     x, y, z = point(record, u, v, t)
     return z >= abs(x) and z >= abs(y)
 

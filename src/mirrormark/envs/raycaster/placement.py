@@ -1,4 +1,5 @@
-"""Puts the primitives of a world before the camera and before its reflection in the mirror: scalar functions.
+"""Puts the primitives of an environment before the camera and before its reflection in the mirror: scalar
+functions.
 
 The mirror is a second view: from the camera reflected in the pane, whose rays start at the pane. For a planar
 mirror this equals following the reflected ray, so the same intersections serve both views.
@@ -32,7 +33,7 @@ ON_PANE = -1
 
 
 class Static(NamedTuple):
-    """What all worlds share; arrays, so that it can live on either device."""
+    """What all environments share; arrays, so that it can live on either device."""
 
     kind: Any  # (G,) int32
     body: Any  # (G,) int32, ON_PANE for the frame
@@ -51,15 +52,15 @@ class Static(NamedTuple):
     light: Any  # (L, 3) float64, unit vectors towards the lights
     diffuse: Any  # (L, 3) float32
     ambient: Any  # (3,) float32
-    plate_half: Any  # (1,) float64, half thickness of the plate, which lies behind the pane
+    pane_half: Any  # (1,) float64, half thickness of the pane, which lies behind the pane
     mark_half: Any  # (1,) float64, half thickness of the mark
     mark_emission: Any  # (1,) float32
-    plate_rgb: Any  # (3, 3) float32, of a pane PRESENT (its edge and back), ABSENT, COVERED
+    pane_rgb: Any  # (3, 3) float32, of a pane PRESENT (its edge and back), ABSENT, COVERED
     sky_rgb: Any  # (3,) float32
 
 
 class Now(NamedTuple):
-    """What differs between worlds and steps; arrays over N worlds."""
+    """What differs between environments and steps; arrays over N environments."""
 
     xpos: Any  # (N, bodies, 3) float64
     xmat: Any  # (N, bodies, 3, 3) float64
@@ -95,7 +96,7 @@ def turn(mat, x, y, z):
 
 @scalar
 def carried(origin, frame, pos, mat):
-    """Position and axes in the world of what is fixed to a frame."""
+    """Position and axes in the environment of what is fixed to a frame."""
     x, y, z = turn(frame, pos[0], pos[1], pos[2])
     return (
         (origin[0] + x, origin[1] + y, origin[2] + z),
@@ -114,7 +115,7 @@ def mirrored(vector, n):
 
 @scalar
 def camera_of(static, now, w, view):
-    """Position, right, up and forward of a world's camera, or of its reflection."""
+    """Position, right, up and forward of an environment's camera, or of its reflection."""
     b = static.camera_body[0]
     eye, right, up, back = carried(now.xpos[w, b], now.xmat[w, b], static.camera_pos, static.camera_mat)
     forward = (-back[0], -back[1], -back[2])
@@ -129,7 +130,7 @@ def camera_of(static, now, w, view):
 
 @scalar
 def drawn(static, now, w, view, g):
-    """Whether this view draws the primitive; rows past the geoms are the mark and the plate."""
+    """Whether this view draws the primitive; rows past the geoms are the mark and the pane."""
     geoms = static.kind.shape[0]
     if view == REFLECTED and now.pane_kind[w] != PRESENT:
         return False
@@ -152,12 +153,12 @@ def kind_of(static, g):
 
 @scalar
 def pose_of(static, now, w, view, g):
-    """World position and axes of a primitive in the poses that this view shows."""
+    """Environment position and axes of a primitive in the poses that this view shows."""
     geoms = static.kind.shape[0]
     if g > geoms:
         m, c = now.pane_mat[w], now.pane_centre[w]
         right, up, n = (m[0, 0], m[1, 0], m[2, 0]), (m[0, 1], m[1, 1], m[2, 1]), (m[0, 2], m[1, 2], m[2, 2])
-        k = static.plate_half[0]
+        k = static.pane_half[0]
         return (c[0] - k * n[0], c[1] - k * n[1], c[2] - k * n[2]), right, up, n
     b = now.mark_body[w] if g == geoms else static.body[g]
     if b == ON_PANE:
@@ -178,7 +179,7 @@ def size_of(static, now, w, g):
     if g == geoms:
         return now.mark_radius[w], now.mark_radius[w], static.mark_half[0], 0.0
     if g > geoms:
-        return now.pane_half[w, 0], now.pane_half[w, 1], static.plate_half[0], 0.0
+        return now.pane_half[w, 0], now.pane_half[w, 1], static.pane_half[0], 0.0
     x, y, z = static.size[g, 0], static.size[g, 1], static.size[g, 2]
     if static.kind[g] == CAPSULE:
         return x, x, x, y / x
@@ -258,7 +259,7 @@ def dress(record, static, now, w, g, ax, ay, az):
         if g < geoms:
             record[RGB + k] = static.rgb[g, k]
         else:
-            record[RGB + k] = now.mark_rgb[w, k] if g == geoms else static.plate_rgb[now.pane_kind[w], k]
+            record[RGB + k] = now.mark_rgb[w, k] if g == geoms else static.pane_rgb[now.pane_kind[w], k]
     record[EMISSION] = static.emission[g] if g < geoms else (static.mark_emission[0] if g == geoms else 0.0)
 
 
