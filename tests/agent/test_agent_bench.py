@@ -41,7 +41,7 @@ def test_learning_rate_rises_then_falls_to_its_end():
 
 
 def test_every_contender_gets_better_with_training():
-    contenders = {name: Contender(TOKENIZERS[name][0], 0.1) for name in ("grid", "senses, scene")}
+    contenders = {name: Contender(TOKENIZERS[name][0], 0.1) for name in ("grid", "grid, scene")}
     frames = observe(PIXELS, 64)
     frames["vision"] = (frames["vision"] // 16 + 200).to(
         torch.uint8

@@ -26,7 +26,7 @@ LOSSES = {
         "representation",
     },
     "grid": {"vision", "rate"},
-    "senses, scene": {"vision", "rate"},
+    "grid, scene": {"vision", "rate"},
     "symbolic": set(),
 }
 """Beside those of every agent: dynamics, self_prior, policy, value_loss."""

@@ -33,7 +33,7 @@ def test_shapes(kind, lead):
         assert torch.allclose(encoding.logits.exp().sum(-1), torch.ones(*lead, tokenizer.spec.K))
 
 
-@pytest.mark.parametrize("kind", ["categorical", "grid", "senses, scene"])
+@pytest.mark.parametrize("kind", ["categorical", "grid", "grid, scene"])
 def test_a_third_sense_is_one_more_entry(kind):
     senses = {**TOKENIZERS[kind][1], "touch": SenseSpec("vector", 4)}
     agent = tiny_agent(kind, senses)
@@ -269,7 +269,7 @@ def test_a_cell_that_falls_silent_too_soon_never_wakes(ramp):
 
 
 @pytest.mark.parametrize(
-    ("config", "grid", "sentence"),
+    ("config", "senses", "sentence"),
     [
         (TokenizerConfig(kind="symbolic"), PIXELS, "cannot see images"),
         (TokenizerConfig(), SYMBOLS, "cannot read symbols"),

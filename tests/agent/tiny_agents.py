@@ -20,7 +20,7 @@ FAST = {"channels": 4, "posture_width": 16, "levels": (3, 3)}
 TOKENIZERS: dict[str, tuple[TokenizerConfig, Senses]] = {
     "categorical": (TokenizerConfig(variables=4, classes=5, channels=2, embedding=64), PAPER_PIXELS),
     "grid": (TokenizerConfig(kind="grid", bins=6, **FAST), PIXELS),
-    "senses, scene": (
+    "grid, scene": (
         TokenizerConfig(kind="grid", bins=6, scene_tokens=1, encoder_sees="surprise", **FAST),
         PIXELS,
     ),

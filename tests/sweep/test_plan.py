@@ -82,15 +82,15 @@ def test_a_agent_without_cost_is_examined_beside_its_twin():
     [
         (
             {"overrides": {"training.scedule.episodes": 3}},
-            r"life\.scedule\.episodes is no field .* life has schedule",
+            r"training\.scedule\.episodes is no field .* life has schedule",
         ),
-        ({"overrides": {"training.schedule": 3}}, r"life\.schedule is a group of fields"),
-        ({"overrides": {"training.frozen_tokenizer.x": 3}}, r"life\.tokens is a single value"),
+        ({"overrides": {"training.schedule": 3}}, r"training\.schedule is a group of fields"),
+        ({"overrides": {"training.frozen_tokenizer.x": 3}}, r"training\.frozen_tokenizer is a single value"),
         ({"overrides": {"env.body": "arm"}}, "chosen by the field bodies"),
         ({"overrides": {"training.schedule.episodes": 0}}, r"schedule\.episodes is 0: give at least 1"),
         (
             {"overrides": {"training.schedule.episodes": "many"}},
-            r"life\.schedule\.episodes: invalid literal .*'many'",
+            r"training\.schedule\.episodes: invalid literal .*'many'",
         ),
         ({"grid": {"training.learner.precision": ["fp32", "fp3"]}}, "invalid choice 'fp3'"),
         ({"bodies": ["octopus"]}, "octopus"),

@@ -41,11 +41,11 @@ def test_a_number_of_seeds_counts_from_zero():
         ({"seeds": -1}, "seeds is -1"),
         ({"bodies": "infant"}, "bodies is 'infant': give a list"),
         ({"bodies": ["arm", "arm"]}, "bodies names one thing twice"),
-        ({"grid": {"env.tone_scale": 0.5}}, r"grid\.world\.tone_scale is 0\.5: give the list"),
+        ({"grid": {"env.tone_scale": 0.5}}, r"grid\.env\.tone_scale is 0\.5: give the list"),
         ({"grid": {"env.tone_scale": [1, 1]}}, "lists one value twice"),
         (
             {"grid": {"training.pool_episodes": [8, 9]}},
-            r"life\.pool_episodes stands in overrides and in grid",
+            r"training\.pool_episodes stands in overrides and in grid",
         ),
         ({"overrides": {"x": [[1]]}}, r"x is \[\[1\]\]"),
         ({"overrides": 3}, r"overrides is 3: write it as a table, \[overrides\]"),

@@ -22,14 +22,14 @@ def test_every_preset_can_be_lived(name):
 def test_dreams_of_frames_start_in_the_batch_which_must_hold_their_past():
     learner = replace(PAPER.training.learner, sequence_frames=PAPER.agent.imagination.context)
     check(PAPER.agent, replace(PAPER.training, learner=learner))
-    with pytest.raises(ValueError, match=r"learner\.world_frames is 7.*context is 8"):
+    with pytest.raises(ValueError, match=r"learner\.sequence_frames is 7.*context is 8"):
         check(PAPER.agent, replace(PAPER.training, learner=replace(learner, sequence_frames=7)))
 
 
 def test_a_frozen_tokenizer_must_have_learned_somewhere():
     schedule = replace(SWIFT.training.schedule, tokenizer_iterations=0)
     check(SWIFT.agent, replace(SWIFT.training, schedule=schedule, tokenizer_from="shipped"))
-    with pytest.raises(ValueError, match=r"schedule\.codec_laps is 0.*never learn"):
+    with pytest.raises(ValueError, match=r"schedule\.tokenizer_iterations is 0.*never learn"):
         check(SWIFT.agent, replace(SWIFT.training, schedule=schedule))
 
 
@@ -47,13 +47,13 @@ def test_a_context_leaves_room_for_what_dreamed_removal_dreams():
 @pytest.mark.parametrize("change", [{"chained": False}, {"token_features": "classes"}])
 def test_what_would_recall_nothing_is_refused(change):
     agent = replace(SWIFT.agent, world_model=replace(SWIFT.agent.world_model, **change))
-    with pytest.raises(ValueError, match=r"dynamics\.recalls is 0\.97 and needs"):
+    with pytest.raises(ValueError, match=r"world_model\.memory_trace is 0\.97 and needs"):
         check(agent, SWIFT.training)
 
 
 def test_high_cost_starts_need_tokens():
     learner = replace(PAPER.training.learner, high_cost_starts_share=0.5)
-    with pytest.raises(ValueError, match=r"learner\.restless_share needs frozen_tokenizer=True"):
+    with pytest.raises(ValueError, match=r"learner\.high_cost_starts_share needs frozen_tokenizer=True"):
         check(PAPER.agent, replace(PAPER.training, learner=learner))
 
 

@@ -28,5 +28,5 @@ def test_high_cost_starts_start_where_free_energy_is_high():
 
 
 def test_a_share_is_a_share():
-    with pytest.raises(ValueError, match=r"learner\.restless_share is a share"):
+    with pytest.raises(ValueError, match=r"learner\.high_cost_starts_share is a share"):
         LearnerConfig(high_cost_starts_share=1.5)

@@ -10,7 +10,7 @@ import torch
 
 from mirrormark.agent.objective import LAMBDA
 from mirrormark.presets import PRESETS, Config, preset
-from mirrormark.training import trainer
+from mirrormark.training import training
 from mirrormark.training.optim import EPS, RULES, Optimizer, OptimizerConfig
 from mirrormark.training.run_folder import from_json, to_json
 
@@ -87,8 +87,8 @@ def test_optimisers_are_made_as_the_table_says(part, kind):
 
 
 def test_paper_is_table_three():
-    trainer, agent = PRESETS["paper"].training, PRESETS["paper"].agent
-    s, m, learner = trainer.schedule, trainer.buffer, trainer.learner
+    training, agent = PRESETS["paper"].training, PRESETS["paper"].agent
+    s, m, learner = training.schedule, training.replay, training.learner
     assert (s.episodes, s.episodes_per_iteration, s.steps_per_iteration, s.evaluate_every_episodes) == (
         50_000,
         10,
@@ -96,7 +96,7 @@ def test_paper_is_table_three():
         500,
     )
     assert (s.world_model_from_episode, s.self_prior_from_episode, s.policy_from_episode) == (100, 120, 140)
-    assert (m.capacity_episodes, trainer.marked_share, trainer.frozen_tokenizer, s.tokenizer_iterations) == (
+    assert (m.capacity_episodes, training.marked_share, training.frozen_tokenizer, s.tokenizer_iterations) == (
         1000,
         0.5,
         False,
@@ -155,6 +155,6 @@ def test_an_unknown_preset_is_one_sentence():
 def test_a_tokenizer_that_cannot_learn_has_no_phase_of_its_own():
     ideal = preset("symbolic")
     schedule = dataclasses.replace(ideal.training.schedule, tokenizer_iterations=1)
-    trainer.check(ideal.agent, ideal.training)
-    with pytest.raises(ValueError, match=r"schedule\.codec_laps is for a tokenizer that learns"):
-        trainer.check(ideal.agent, dataclasses.replace(ideal.training, schedule=schedule))
+    training.check(ideal.agent, ideal.training)
+    with pytest.raises(ValueError, match=r"schedule\.tokenizer_iterations is for a tokenizer that learns"):
+        training.check(ideal.agent, dataclasses.replace(ideal.training, schedule=schedule))

@@ -40,7 +40,7 @@ def test_mirrorless_rooms_are_spread_over_a_life_and_kept_out_of_exams():
     trainer.env = replace(trainer.env, mirrorless_share=0.5)
     assert [mirror.kind for mirror in trainer.make_envs(6).mirrors].count("present") == 3
     assert {mirror.kind for mirror in trainer.make_envs(6, evaluation=True).mirrors} == {"present"}
-    with pytest.raises(ValueError, match=r"world\.mirrorless_share is a share"):
+    with pytest.raises(ValueError, match=r"env\.mirrorless_share is a share"):
         EnvConfig(mirrorless_share=1.0)
 
 
@@ -179,9 +179,9 @@ def test_noise_lasts_as_long_as_asked_and_is_as_strong(noise_rho):
     actor.begin(0)
     anew = np.arctanh(actor.act_on(tokens).clip(-0.9999, 0.9999))
     assert np.array_equal(anew, acts[0])
-    with pytest.raises(ValueError, match=r"policy\.persistence is 1.0"):
+    with pytest.raises(ValueError, match=r"policy\.noise_rho is 1.0"):
         replace(policy, noise_rho=1.0)
-    with pytest.raises(ValueError, match=r"policy\.final_persistence is -0.1"):
+    with pytest.raises(ValueError, match=r"policy\.final_noise_rho is -0.1"):
         replace(policy, final_noise_rho=-0.1)
 
 
@@ -199,7 +199,7 @@ def test_noise_lasts_less_and_less_and_in_the_end_as_asked(power):
         lasted.append(actor.noise_rho)
         assert lasted[-1] == pytest.approx(0.9 - 0.8 * iteration.progress**power)
     assert lasted[0] == pytest.approx(0.9) and lasted[-1] < 0.8
-    with pytest.raises(ValueError, match=r"policy\.persistence_power is 0"):
+    with pytest.raises(ValueError, match=r"policy\.noise_decay_power is 0"):
         replace(policy, noise_decay_power=0)
 
 

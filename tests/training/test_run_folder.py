@@ -63,7 +63,7 @@ def test_a_folder_with_another_run_is_refused(tmp_path):
 def test_resume_wants_the_same_configuration(tmp_path):
     RunFolder.create(tmp_path / "a", CONFIG)
     assert RunFolder.reopen(tmp_path / "a", CONFIG).config() == CONFIG
-    with pytest.raises(RunError, match=r"life\.x was 1, now 2"):
+    with pytest.raises(RunError, match=r"training\.x was 1, now 2"):
         RunFolder.reopen(tmp_path / "a", CONFIG | {"training": {"x": 2}})
     with pytest.raises(RunError, match=r"was started with preset smoke: give --preset smoke") as mistake:
         RunFolder.reopen(tmp_path / "a", CONFIG | {"preset": "swift", "training": {"x": 2}})

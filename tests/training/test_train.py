@@ -138,7 +138,7 @@ def test_another_torch_version_is_said(tmp_path, capsys, monkeypatch):
 def test_a_changed_configuration_is_refused(tmp_path, monkeypatch):
     words = ["--preset", "symbolic", *TINY, "--out", str(tmp_path / "run")]
     stopped_at(0, words, monkeypatch)
-    with pytest.raises(ValueError, match=r"life\.learner\.dreams was 2, now 3"):
+    with pytest.raises(ValueError, match=r"training\.learner\.dreams was 2, now 3"):
         train([*words, "--resume", "--training.learner.dreams=3"])
     with pytest.raises(ValueError, match="already holds a run"):
         train(words)
@@ -153,7 +153,7 @@ def test_a_changed_configuration_is_refused(tmp_path, monkeypatch):
         (["--preset", "smoke", "--env.threads=0"], "env.threads is 0"),
         (["--preset", "smoke", "--body", "octopus"], "octopus"),
         (["--preset", "smoke", "--training.learner.diet-marked-share=2"], "diet_marked_share"),
-        (["--preset", "smoke", "--training.learner.world-model-frames=200"], "sequence_frames is 200"),
+        (["--preset", "smoke", "--training.learner.sequence-frames=200"], "sequence_frames is 200"),
         (
             ["--preset", "smoke", "--agent.expected-g.control-steps=14"],
             "expected G of 14 control steps needs 18",

@@ -127,18 +127,21 @@ class Agent(nn.Module):
             and not i.context - 1 + i.horizon <= i.acting_context <= config.world_model.max_length
         ):
             raise ValueError(
-                f"imagination.acting_context is {i.acting_context}: give 0, or a number from what a dream has "
+                f"imagination.acting_context is {i.acting_context}: give 0, or a number from what a dream "
+                "has "
                 f"({i.context - 1 + i.horizon}) to world_model.max_length ({config.world_model.max_length})."
             )
         if i.acting_context and config.policy.acts_on == "prior":
             raise ValueError("imagination.acting_context needs policy.acts_on='posterior': leave it at 0.")
         if max(config.losses.value_on_policy_share, config.losses.policy_on_policy_share) and i.context < 2:
             raise ValueError(
-                "losses.value_on_policy_share and policy_on_policy_share need imagination.context of at least 2: a past."
+                "losses.value_on_policy_share and policy_on_policy_share need imagination.context of at "
+                "least 2: a past."
             )
         if config.policy.acts_on == "prior" and config.losses.policy_on_policy_share:
             raise ValueError(
-                "losses.policy_on_policy_share needs policy.acts_on='posterior': what the policy saw is not remembered."
+                "losses.policy_on_policy_share needs policy.acts_on='posterior': what the policy saw is "
+                "not remembered."
             )
         if config.policy.acts_on == "prior" and i.context < 2:
             raise ValueError(

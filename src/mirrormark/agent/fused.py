@@ -114,7 +114,7 @@ def _ffn(x, h, weight, bias, INSIDE: tl.constexpr, GELU: tl.constexpr, CHUNK: tl
 
 
 @triton.jit
-def _run(before, log_probs, position, norms, weights, out, count, tokens, words, classes, scale,
+def _run(before, table, position, norms, weights, out, count, tokens, words, classes, scale,
          LAYERS: tl.constexpr, CHUNKS: tl.constexpr, HEADS: tl.constexpr, INSIDE: tl.constexpr,
          PRE: tl.constexpr, GELU: tl.constexpr, SLOT: tl.constexpr, ROWS: tl.constexpr,
          CHUNK: tl.constexpr):  # fmt: skip
@@ -128,7 +128,7 @@ def _run(before, log_probs, position, norms, weights, out, count, tokens, words,
     seen = (rows[:, None] // SLOT == rows[None, :] // SLOT) & (rows[:, None] >= rows[None, :])
     x = ()
     for c in tl.static_range(CHUNKS):
-        word = tl.load(log_probs + told[:, None] * WIDTH + c * CHUNK + columns).to(tl.float32)
+        word = tl.load(table + told[:, None] * WIDTH + c * CHUNK + columns).to(tl.float32)
         place = tl.load(position + token[:, None] * WIDTH + c * CHUNK + columns, there[:, None], 0.0)
         x = x + (word + place,)
     x = _norm(x, norms, CHUNK)
@@ -155,7 +155,7 @@ def _run(before, log_probs, position, norms, weights, out, count, tokens, words,
 
 @torch.library.custom_op("mirrormark::small_transformer", mutates_args=())
 def small_transformer(
-    before: Tensor, log_probs: Tensor, position: Tensor, norms: Tensor, weights: Tensor, words: int, heads: int,
+    before: Tensor, table: Tensor, position: Tensor, norms: Tensor, weights: Tensor, words: int, heads: int,
     layers: int, inside: int, pre: bool, gelu: bool,
 ) -> Tensor:  # fmt: skip
     """before (n, k) class indices; table (words x classes + BOS, width); position (K, width); norms and
@@ -165,7 +165,7 @@ def small_transformer(
     out = torch.empty(count, tokens, width, device=before.device)
     slot = max(16, triton.next_power_of_2(longest))
     _run[(triton.cdiv(count, ROWS // slot),)](
-        before, log_probs, position, norms, weights, out, count, tokens, words, (log_probs.shape[0] - 1) // words,
+        before, table, position, norms, weights, out, count, tokens, words, (table.shape[0] - 1) // words,
         (width // heads) ** -0.5, LAYERS=layers, CHUNKS=width // CHUNK, HEADS=heads, INSIDE=inside, PRE=pre,
         GELU=gelu, SLOT=slot, ROWS=ROWS, CHUNK=CHUNK, num_warps=WARPS, num_stages=STAGES,
     )  # fmt: skip
@@ -173,7 +173,7 @@ def small_transformer(
 
 
 @small_transformer.register_fake
-def _(before, log_probs, position, norms, weights, words, heads, layers, inside, pre, gelu):
+def _(before, table, position, norms, weights, words, heads, layers, inside, pre, gelu):
     return position.new_empty(before.shape[0], before.shape[1] + 1, position.shape[1])
 
 

@@ -61,7 +61,8 @@ class TokenizerConfig:
             raise ValueError(f"tokenizer.dead_zone is {self.dead_zone}: it is a length, 0 or more.")
         if not 0 <= self.vision_token_dropout <= 1:
             raise ValueError(
-                f"tokenizer.vision_token_dropout is a share: give a number from 0 to 1, not {self.vision_token_dropout}."
+                "tokenizer.vision_token_dropout is a share: give a number from 0 to 1, not "
+                f"{self.vision_token_dropout}."
             )
 
 

@@ -87,7 +87,8 @@ class TokenSpec:
         """Shape and dtype only: values are not looked at (that would wait for the GPU)."""
         if tokens.shape[-1:] != (self.K,) or tokens.is_floating_point():
             raise ValueError(
-                f"a frame's tokens is integer class indices (..., {self.K}), got {tokens.dtype} {tuple(tokens.shape)}"
+                f"a frame's tokens is integer class indices (..., {self.K}), got {tokens.dtype} "
+                f"{tuple(tokens.shape)}"
             )
 
     def one_hot(self, tokens: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -38,7 +38,8 @@ def mirrors(given: Any, n: int) -> list[MirrorConfig]:
         raise ValueError(f"mirror is {given!r}; give a MirrorConfig, or one for each environment.")
     if len(given) != n or not all(isinstance(config, MirrorConfig) for config in given):
         raise ValueError(
-            f"mirror: {len(given)} mirrors for {n} environments; give one MirrorConfig, or one per environment."
+            f"mirror: {len(given)} mirrors for {n} environments; give one MirrorConfig, or one per "
+            "environment."
         )
     if len({replace(config, kind="present", delay_control_steps=0) for config in given}) > 1:
         raise ValueError(

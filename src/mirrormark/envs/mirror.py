@@ -122,7 +122,7 @@ def mirror_mjcf(config: MirrorConfig, pane: Pane) -> str:
         look = {"cls": "room", "pos": tuple(pane.centre + pane.mat @ offset), "xyaxes": xyaxes}
         rgb = paint
         if name == "mirror":
-            look["cls"] = "plate"
+            look["cls"] = "pane"
             rgb = (0.0, 0.0, 0.0) if config.reflects else CLOTH if config.kind == "covered" else WALL_FRONT
             if config.reflects:
                 look["material"] = "mirror"

@@ -152,7 +152,8 @@ def _matched(found: dict[int, Cuts]) -> tuple[Effect | None, float | None, str |
     most = max(one.kept.shape[1] for one in found.values())
     if len(able) < min(len(found), 2):
         reason = (
-            f"an agent needs {MIN_KEPT_RUNS} runs without removal and two with it to tell what time alone does"
+            f"an agent needs {MIN_KEPT_RUNS} runs without removal and two with it to tell what time alone "
+            "does"
             f" to G: {len(able)} of {len(found)} agents have them (most runs without removal: {most})"
         )
         return None, None, reason

@@ -112,7 +112,8 @@ def check(candidates: Sequence[Candidate]) -> None:
         for name in ALIKE:
             if _resolved(candidate.setup, name) != _resolved(first, name):
                 raise ValueError(
-                    f"{candidate.run} differs from {candidates[0].run} in {name}: examine each kind by itself."
+                    f"{candidate.run} differs from {candidates[0].run} in {name}: examine each kind by "
+                    "itself."
                 )
     seeds = [(candidate.training_seed, candidate.costless) for candidate in candidates]
     if len(set(seeds)) < len(seeds):

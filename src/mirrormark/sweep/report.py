@@ -124,6 +124,7 @@ def _failed(failed: list[dict[str, str]]) -> str:
     if not failed:
         return ""
     rows = "".join(
+        ""
         f"<tr><td>{escape(one['job'])}</td><td>{escape(one['reason'])}</td><td><code>{escape(one['log'])}</code></td></tr>"
         for one in failed
     )

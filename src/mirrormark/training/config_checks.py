@@ -22,11 +22,13 @@ def check(agent: AgentConfig, config: TrainingConfig) -> None:
     )
     if frames > longest:
         raise ValueError(
-            f"learner.sequence_frames is {frames}: an episode and world_model.max_length allow {longest} at most."
+            f"learner.sequence_frames is {frames}: an episode and world_model.max_length allow {longest} "
+            "at most."
         )
     if not config.frozen_tokenizer and frames < agent.imagination.context:
         raise ValueError(
-            f"learner.sequence_frames is {frames}: without tokens, dreams start in the world model's batch, and "
+            f"learner.sequence_frames is {frames}: without tokens, dreams start in the world model's "
+            "batch, and "
             f"imagination.context is {agent.imagination.context}; raise the one, or lower the other."
         )
     if config.learner.high_cost_starts_share and not config.frozen_tokenizer:
@@ -34,14 +36,16 @@ def check(agent: AgentConfig, config: TrainingConfig) -> None:
     world_model = agent.world_model
     if world_model.memory_trace and not (world_model.chained and world_model.token_features == "levels"):
         raise ValueError(
-            f"world_model.memory_trace is {world_model.memory_trace} and needs world_model.chained and world_model.token_features='levels': "
+            f"world_model.memory_trace is {world_model.memory_trace} and needs world_model.chained and "
+            "world_model.token_features='levels': "
             "set both, or give 0."
         )
     _check_lived(agent, config)
     ahead = agent.imagination.context + agent.expected_g.control_steps
     if agent.expected_g.control_steps and frames < ahead:
         raise ValueError(
-            f"learner.sequence_frames is {frames}: expected G of {agent.expected_g.control_steps} control steps "
+            f"learner.sequence_frames is {frames}: expected G of {agent.expected_g.control_steps} control "
+            "steps "
             f"needs {ahead} at least, context included."
         )
     _check_room(agent)
@@ -52,7 +56,8 @@ def _check_tokenizer(agent: AgentConfig, config: TrainingConfig) -> None:
     s, learns = config.schedule, agent.tokenizer.kind != "symbolic"
     if s.tokenizer_iterations and not config.frozen_tokenizer:
         raise ValueError(
-            "schedule.tokenizer_iterations needs frozen_tokenizer=True: a tokenizer with its own phase is then frozen."
+            "schedule.tokenizer_iterations needs frozen_tokenizer=True: a tokenizer with its own phase is "
+            "then frozen."
         )
     if s.tokenizer_iterations and not learns:
         raise ValueError(
@@ -64,7 +69,8 @@ def _check_tokenizer(agent: AgentConfig, config: TrainingConfig) -> None:
         )
     if config.frozen_tokenizer and learns and not (s.tokenizer_iterations or config.tokenizer_from):
         raise ValueError(
-            "schedule.tokenizer_iterations is 0, and the tokenizer, frozen by frozen_tokenizer=True, would never learn: give it iterations "
+            "schedule.tokenizer_iterations is 0, and the tokenizer, frozen by frozen_tokenizer=True, would "
+            "never learn: give it iterations "
             "or a tokenizer_from."
         )
 
@@ -89,15 +95,17 @@ def _check_lived(agent: AgentConfig, config: TrainingConfig) -> None:
 
 
 def _check_room(agent: AgentConfig) -> None:
-    """What the dreamed removal dreams must fit into sequence model and episode."""
+    """What the indicator of dreamed removal needs must fit into sequence model and episode."""
     dreamed = agent.imagination.context - 1 + DREAM_CONTROL_STEPS
     if dreamed > agent.world_model.max_length:
         raise ValueError(
-            f"world_model.max_length is {agent.world_model.max_length}: the dreamed removal dreams {dreamed} steps with context."
+            f"world_model.max_length is {agent.world_model.max_length}: the indicator of dreamed removal needs "
+            f"{dreamed} steps with context."
         )
     most = FRAMES_PER_EPISODE - 1 - DREAM_CONTROL_STEPS
     if agent.imagination.context > most:
         raise ValueError(
-            f"imagination.context is {agent.imagination.context}: the dreamed removal dreams {DREAM_CONTROL_STEPS} control "
+            f"imagination.context is {agent.imagination.context}: the indicator of dreamed removal needs "
+            f"{DREAM_CONTROL_STEPS} control "
             f"steps after it, and an episode leaves room for a context of {most} at most."
         )

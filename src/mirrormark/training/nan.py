@@ -18,7 +18,8 @@ class NotFinite(RuntimeError):
     def __init__(self, iteration: int, in_a_row: int, place: Path | None) -> None:
         where = f"batch and weights are in {place}" if place else "no dump was asked for"
         super().__init__(
-            f"Iteration {iteration}: {in_a_row} train steps in a row were not finite and were skipped; {where}"
+            f"Iteration {iteration}: {in_a_row} train steps in a row were not finite and were skipped; "
+            f"{where}"
         )
         self.place = place
 
