@@ -29,7 +29,6 @@ from torch import Tensor, nn
 from mirrormark.life.setup import WorldSetup, movement_of
 from mirrormark.mind.policy import TanhNormal
 from mirrormark.world.senses import SYMBOLIC_SENSES
-from mirrormark.world.twin import Twin
 from mirrormark.world.worlds import EPISODE_CONTROL_STEPS as STEPS
 from mirrormark.world.worlds import Worlds
 
@@ -77,8 +76,6 @@ class Settings:
     """Weight in the cost of how far joints are from where a limp body rests (mean, in half their ranges)."""
     own_scale: bool = False
     """Measure what an episode exceeded by its own spread, or a tenth of all episodes' if that is more."""
-    reflects: bool = False
-    """Learn from every episode twice, as life.reflects."""
     body: str = "infant"
     seed: int = 0
 
@@ -92,7 +89,7 @@ class Lap(NamedTuple):
     on: Tensor  # (STEPS, n) after each action
     seen: Tensor
     let_go: Tensor  # (n,) from which step on everyday movement moves the body
-    info: dict[str, np.ndarray]  # of worlds; all else is of their twins, too, where it --reflects
+    info: dict[str, np.ndarray]
 
 
 class Past:
@@ -228,40 +225,32 @@ def gather(worlds: Worlds, setup: WorldSetup, agent: Agent, s: Settings, number:
         let_go = np.where(rng.random(n) < 0.5, rng.integers(16, 76, n), STEPS)
         let_go[: int(n * s.everyday_share)] = 0
     observation, info = worlds.reset(seed=seeds, marked=marked)
-    twin, everyday = Twin(worlds) if s.reflects else None, movement_of(setup, worlds)
+    everyday = movement_of(setup, worlds)
     everyday.begin(seeds)
-    past = Past(2 * n if twin else n, worlds.actions)
-    row, _ = past.features(_and_twins(observation, twin))
+    past = Past(n, worlds.actions)
+    row, _ = past.features(observation)
     frames, raws, log_probs, on, seen = [row], [], [], [], []
     noise, lasts = torch.randn(n, worlds.actions), s.persistence
     if s.last_persistence is not None:
         lasts += (s.last_persistence - s.persistence) * (number / max(s.laps - 1, 1)) ** s.persistence_power
     for t in range(STEPS):
         choice = agent.choice(torch.from_numpy(frames[-1]))
-        raw = choice.mean[:n] + choice.std[:n] * noise
+        raw = choice.mean + choice.std * noise
         noise = lasts * noise + (1 - lasts**2) ** 0.5 * torch.randn_like(noise)
         action = np.where((t < let_go)[:, None], raw.tanh().numpy(), everyday.act(observation))
         observation, _, _, _, info = worlds.step(action.astype(np.float32))
-        past.action = np.concatenate((action, twin.act(action))) if twin else action
-        row, visible = past.features(_and_twins(observation, twin))
-        raw = torch.cat((raw, torch.from_numpy(twin.act(raw.numpy())))) if twin else raw
+        past.action = action
+        row, visible = past.features(observation)
         frames.append(row)
         raws.append(raw)
         log_probs.append(choice.log_prob(raw))
-        on.append(np.resize(info["mark_present"], len(row)))
+        on.append(info["mark_present"])
         seen.append(visible)
     features, acted = torch.from_numpy(np.stack(frames)), (torch.stack(raws), torch.stack(log_probs))
     was_on, was_seen = (torch.from_numpy(np.stack(rows)).float() for rows in (on, seen))
     info["counts"], info["bare"] = marked & (let_go == STEPS), ~marked & (let_go == STEPS)
     info["surfaces"] = np.array([surface.geom.removesuffix("_geom") for surface in worlds.scene.surfaces])
-    return Lap(features, *acted, was_on, was_seen, torch.from_numpy(np.resize(let_go, len(row))), info)
-
-
-def _and_twins(observation: dict[str, np.ndarray], twin: Twin | None) -> dict[str, np.ndarray]:
-    """What the worlds' bodies sense, then what their twins do."""
-    if not twin:
-        return observation
-    return {name: np.concatenate((observation[name], value)) for name, value in twin.observe().items()}
+    return Lap(features, *acted, was_on, was_seen, torch.from_numpy(let_go), info)
 
 
 def rest_of(worlds: Worlds) -> Tensor:

@@ -80,7 +80,6 @@ def stretches(mind: Mind, held: HeldOut) -> tuple[Tensor, Tensor]:
             latent[:, past.start : now + 1],
             action[:, past],
             action[:, ahead],
-            mind.config.imagination.temperature,
         )
         shows = seen[:, now]
         world_sees.append(seen[shows, now : now + STEPS + 1])

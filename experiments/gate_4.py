@@ -86,10 +86,6 @@ class Settings:
     frames: int = 64
     learning_rate: float = 1e-3
     """Falls to a twentieth."""
-    posture: float = 1.0
-    """losses.dynamics_posture: weight of what joints cost beside 1 for the cell, which changes rarely."""
-    curious: float = 0.0
-    """memory.curious_share: of each batch, drawn by how badly it was foreseen."""
     steps: int | None = None
     """Train steps in all, in strides of 50; None: as many as fit into the minutes."""
     threads: int | None = None
@@ -140,7 +136,7 @@ def remember(data: dict[str, Tensor], mind: Mind, s: Settings) -> Memory:
     """All of them, as a life remembers: in one of its four groups."""
     n, length = data["mark"].shape
     fields = {"latent": ((mind.spec.K,), torch.uint8)}
-    room = MemoryConfig(capacity_episodes=4 * n, curious_share=s.curious)
+    room = MemoryConfig(capacity_episodes=4 * n)
     memory = Memory(fields, mind.actions, length, room, s.device, torch.float16)
     memory.extend(whole(data))
     return memory
@@ -153,7 +149,6 @@ def beginner(loaded: Loaded, s: Settings) -> Mind:
     config = replace(
         old.config,
         dynamics=old.config.dynamics if s.goes_on else replace(old.config.dynamics, **sizes),
-        losses=replace(old.config.losses, dynamics_posture=s.posture),
         outlook=OutlookConfig(),
     )
     mind = Mind(config, old.codec.senses, old.actions)

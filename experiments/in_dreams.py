@@ -27,7 +27,7 @@ import torch
 import tyro
 from torch import Tensor
 
-from mirrormark.life.descent import Descent, DescentConfig
+from mirrormark.life.descent import ADAM, Descent, DescentConfig
 from mirrormark.life.held_out import HELD_OUT_SEED
 from mirrormark.life.rollout import Actor, encode
 from mirrormark.life.setup import WorldSetup, movement_of
@@ -146,8 +146,8 @@ class Learner:
         self.mind, self.ruler, self.s = mind, ruler, s
         for part in (mind.policy, mind.value):
             part.requires_grad_(True)
-        self.policy = Descent(mind.policy.parameters(), DescentConfig(s.learning_rate, optimiser="adam"))
-        self.value = Descent(mind.value.parameters(), DescentConfig(s.value_rate, optimiser="adam"))
+        self.policy = Descent(mind.policy.parameters(), DescentConfig(s.learning_rate), ADAM)
+        self.value = Descent(mind.value.parameters(), DescentConfig(s.value_rate), ADAM)
         self.rng = np.random.default_rng(s.seed)
 
     def update(self, past: Past, moments: np.ndarray) -> dict[str, float]:

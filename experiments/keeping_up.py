@@ -80,7 +80,7 @@ def compare(mind: Mind, real: Lived) -> str:
     shares = f"seen 4 to 24 steps ahead: world {torch.cat(really).float().mean():.2f}"
     shares += f", dream {torch.cat(later).float().mean():.2f}"
     frames = slice(EPISODE_CONTROL_STEPS - 60, None)
-    cost, _ = token_objective(mind, real.latent[:, frames], real.action[:, frames])
+    cost = token_objective(mind, real.latent[:, frames], real.action[:, frames])
     one_step = moves("world", then, torch.cat(after)), moves("dream", then, torch.cat(dreamed))
     return "; ".join((*one_step, shares, f"next frame {cost.metrics['dynamics']:.2f} nats"))
 
@@ -99,7 +99,7 @@ def learn(
             int(torch.randint(EPISODE_CONTROL_STEPS - frames, ())),
         )
         window = slice(start, start + frames)
-        objective, _ = token_objective(mind, lately.latent[rows, window], lately.action[rows, window])
+        objective = token_objective(mind, lately.latent[rows, window], lately.action[rows, window])
         adam.zero_grad()
         objective.loss.backward()
         torch.nn.utils.clip_grad_norm_(mind.dynamics.parameters(), 1.0)

@@ -151,8 +151,8 @@ def correct(dynamics: Dynamics, net: OneByOne) -> None:
     """From now on this sequence model draws later tokens as the network says."""
     plain = dynamics.draw
 
-    def drawn(hidden: Tensor, present: Tensor, temperature: float = 1.0) -> Tensor:
-        latent = plain(hidden, present, temperature)  # for its posture
+    def drawn(hidden: Tensor, present: Tensor) -> Tensor:
+        latent = plain(hidden, present)  # for its posture
         table = dynamics.logits(hidden, present, latent)[..., dynamics.split :, :]
         return torch.cat((latent[..., : dynamics.split], net.draw(table)), -1)
 

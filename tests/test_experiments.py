@@ -86,9 +86,7 @@ def test_a_sequence_model_learns_by_itself_from_marked_everyday_episodes(
     monkeypatch.setattr(gate_4, "LAP", 4)
     monkeypatch.setattr(gate_4, "STRIDE", 1)
     sizes = {"width": 16, "layers": 1, "heads": 2, "ffn": 16, "sequences": 2, "frames": 24}
-    settings = gate_4.Settings(
-        Path("none"), data=tmp_path / "data", episodes=8, steps=4, looks=2, posture=0.1, curious=0.5, **sizes
-    )
+    settings = gate_4.Settings(Path("none"), data=tmp_path / "data", episodes=8, steps=4, looks=2, **sizes)
     laps = gate_4.lived(ideal.world, ideal.mind, replace(settings, share=(1, 2)))
     with pytest.raises(SystemExit, match="--share is 2 2"):
         gate_4.lived(ideal.world, ideal.mind, replace(settings, share=(2, 2)))

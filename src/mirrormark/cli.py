@@ -23,7 +23,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "exam": ("mirrormark.show.commands:exam", "sit the mirror-mark exam with all its controls"),
     "lab": ("mirrormark.show.lab.command:lab", "meet the body in the browser, live: stick a mark on it"),
     "report": ("mirrormark.show.commands:report", "write the report of an exam again from its tables"),
-    "replay-nan": ("mirrormark.life.commands:replay_nan", "repeat a step that gave NaN, from its dump"),
     "bench world": ("mirrormark.world.bench:bench_world", "how fast the world runs here"),
     "bench codec": (
         "mirrormark.life.bench:bench_codec",

@@ -52,13 +52,13 @@ _SWIFT_LEARNER = LearnerConfig(
     # Falling: removal swings from exam to exam while the policy learns fast (notebook, runs 11 to 14).
     world=DescentConfig(6e-4, 1e-4),
     self_prior=DescentConfig(6e-4),
-    policy=DescentConfig(3e-4, 3e-5, optimiser="adam"),
+    policy=DescentConfig(3e-4, 3e-5),
     # Fast, and fast to the end: a value that lags behind the policy explains little of what it did, and the
     # rest is noise to the policy (notebook: what the value explains).
-    value=DescentConfig(3e-3, 1e-3, optimiser="adam"),
-    outlook=DescentConfig(6e-4, 6e-5, optimiser="adam"),
+    value=DescentConfig(3e-3, 1e-3),
+    outlook=DescentConfig(6e-4, 6e-5),
     # More, smaller steps: .77 of the mark recovered after 9,600 steps of 512 frames (notebook, run 2).
-    codec=DescentConfig(1e-3, 5e-5, betas=(0.9, 0.99), norm_cap=1e9),
+    codec=DescentConfig(1e-3, 5e-5),
     codec_frames=512,
     dreams=192,
     lived=64,  # windows of the whole past: some 4,000 control steps
@@ -130,9 +130,9 @@ IDEAL = Preset(
         memory=MemoryConfig(capacity_episodes=8_192),
         learner=replace(
             _SWIFT_LEARNER,
-            policy=DescentConfig(3e-4, optimiser="adam"),
-            value=DescentConfig(3e-3, optimiser="adam"),
-            outlook=DescentConfig(6e-4, optimiser="adam"),
+            policy=DescentConfig(3e-4),
+            value=DescentConfig(3e-3),
+            outlook=DescentConfig(6e-4),
             world=DescentConfig(1e-3),
             self_prior=DescentConfig(1e-3),
             world_sequences=32,

@@ -27,7 +27,6 @@ def test_painted_is_one_for_the_mark_and_zero_without():
 
 CODECS = {
     "senses": {},
-    "fsq": {"codec": CodecConfig("fsq", levels=(4, 4), grid=4, channels=8, posture_width=32)},
     "categorical": {"codec": CodecConfig("categorical", variables=4, classes=4, channels=2, embedding=64)},
 }
 

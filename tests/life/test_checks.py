@@ -10,7 +10,7 @@ from mirrormark.life.live import LifeConfig
 from mirrormark.life.schedule import ScheduleConfig
 from mirrormark.mind.dynamics import DynamicsConfig
 from mirrormark.mind.mind import ImaginationConfig
-from mirrormark.mind.policy import PolicyConfig, ValueConfig
+from mirrormark.mind.policy import ValueConfig
 from mirrormark.presets import PAPER, PRESETS, SWIFT
 
 
@@ -65,13 +65,9 @@ def test_restless_dreams_need_tokens():
         (ScheduleConfig, {"codec_laps": 1, "codec_episodes_per_lap": 0}, "schedule.codec_episodes_per_lap"),
         (ScheduleConfig, {"policy_from_episode": -1}, "schedule.policy_from_episode"),
         (ScheduleConfig, {"self_prior_from_episode": -1}, "schedule.self_prior_from_episode"),
-        (ImaginationConfig, {"temperature": -0.5}, "imagination.temperature"),
         (ImaginationConfig, {"remembers": -1}, "imagination.remembers"),
-        (ImaginationConfig, {"range_decay": 1.5}, "imagination.range_decay"),
         (DynamicsConfig, {"unimix": 1.0}, "dynamics.unimix"),
         (DynamicsConfig, {"dropout": -0.1}, "dynamics.dropout"),
-        (PolicyConfig, {"layers": 1}, "policy.layers"),
-        (ValueConfig, {"layers": 1}, "value.layers"),
         (ValueConfig, {"bins": 1}, "value.bins"),
         (ValueConfig, {"reach": 0.0}, "value.reach"),
         (LifeConfig, {"pool_episodes": 1}, "life.pool_episodes"),

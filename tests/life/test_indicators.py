@@ -124,7 +124,7 @@ def test_a_perfect_dreamer_falls_like_the_world_and_a_stubborn_one_does_not(told
     assert len(rows) >= 3
     real = latent[rows, present + 20], latent[mark.all(1), :][:, 0]
 
-    def perfect(dynamics, context, past, ahead, temperature):
+    def perfect(dynamics, context, past, ahead):
         end = real[0] if len(context) == len(rows) else context[:, -1]
         return torch.stack([context[:, -1], end], 1)
 
@@ -171,7 +171,7 @@ def test_optimism_is_what_the_dream_lacks_of_the_real_cost(told, monkeypatch):
     ahead = slice(50, 50 + dreamed.DREAM_CONTROL_STEPS + 1)
 
     def optimism(imagined, cost=cost):
-        def replay(_, past, acted, to_do, __):
+        def replay(_, past, acted, to_do):
             assert torch.equal(past[:, -1], latent[:, 50]) and acted.shape[1] == past.shape[1] - 1
             assert torch.equal(to_do, action[:, ahead][:, :-1])
             return imagined
@@ -192,7 +192,7 @@ def test_a_long_context_is_whole_when_optimism_is_asked_for(told, monkeypatch):
     latent = held_out.latents(mind, told.episodes.observation)[:4, :100]
     cost = held_out.efe(mind, latent)
 
-    def replay(_, past, acted, to_do, __):
+    def replay(_, past, acted, to_do):
         assert torch.equal(past, latent[:, :70]) and acted.shape[1] == 69 and to_do.shape[1] == 20
         return latent[:, 69:90]
 

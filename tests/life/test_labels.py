@@ -1,6 +1,8 @@
 """Labels choose what is drawn and score exams: no loss, no gradient and no action depends on one."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,8 +11,7 @@ import torch
 from tiny_lives import born, cells, joint, symbolic, weights
 
 from mirrormark.life.live import Life
-from mirrormark.life.memory import Memory
-from mirrormark.life.nan import _Playback, _Recorder
+from mirrormark.life.memory import Draw, Memory
 from mirrormark.life.schedule import Lap
 from mirrormark.presets import SMOKE, Preset
 
@@ -30,24 +31,35 @@ def lap(stages: tuple[str, ...], index: int = 0) -> Lap:
     return Lap(index, phase, 4, 4, STEPS, stages, phase == "life", False, False, 0.0)
 
 
-class Fixed(_Playback):
-    """Gives out the recorded batches; whoever asks for anything else finds the memory with its flags."""
+DRAWING = ("sequences", "any_sequences", "newest_sequences", "frames")
 
-    def __init__(self, draws: list[dict[str, Any]], memory: Memory) -> None:
-        super().__init__(draws, memory.config, random=[])
-        self._memory = memory
+
+class Recorder:
+    """A memory that remembers what it gave out."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory, self.draws = memory, list[Draw | dict]()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._memory, name)
+        found = getattr(self._memory, name)
+        return partial(self._keep, found) if name in DRAWING else found
+
+    def _keep(self, draw: Callable, *asked: Any) -> Any:
+        self.draws.append(draw(*asked))
+        return self.draws[-1]
 
 
-def moved(draws: list[dict], was: Memory, now: Memory) -> list[dict]:
-    """The same batches, with the rows in which their episodes lie now."""
-    place = torch.tensor([(now.action == kept).flatten(1).all(1).int().argmax() for kept in was.action])
-    return [draw | {"row": place[draw["row"]]} if "row" in draw else draw for draw in draws]
+class Fixed:
+    """Gives out the recorded batches; whoever asks for anything else finds the memory with its flags."""
+
+    def __init__(self, draws: list[Draw | dict], memory: Memory) -> None:
+        self._memory, self.left = memory, list(draws)
+
+    def __getattr__(self, name: str) -> Any:
+        return (lambda *_: self.left.pop(0)) if name in DRAWING else getattr(self._memory, name)
 
 
-def learned(preset: Preset, stages: tuple[str, ...], draws: list[dict], was: Memory, flip: bool) -> Life:
+def learned(preset: Preset, stages: tuple[str, ...], draws: list[Draw | dict], flip: bool) -> Life:
     """A newborn's steps on the recorded batches, beside a memory with true or with flipped flags."""
     life = born(preset)
     episodes = life.gather(lap(stages))
@@ -57,10 +69,10 @@ def learned(preset: Preset, stages: tuple[str, ...], draws: list[dict], was: Mem
     memory.extend(episodes)
     torch.manual_seed(5)
     life.mind.train()
-    fixed = Fixed(moved(draws, was, memory), memory)
+    fixed = Fixed(draws, memory)
     for _ in range(STEPS):
         life.learner.train_step(fixed, stages)  # type: ignore[arg-type]
-    assert fixed._left == []
+    assert fixed.left == []
     return life
 
 
@@ -69,10 +81,10 @@ def test_flipping_every_flag_leaves_losses_gradients_and_weights_bitwise_equal(p
     recording = born(preset)
     memory = recording.memory_of(lap(stages))
     memory.extend(recording.gather(lap(stages)))
-    recorder = _Recorder(memory)
+    recorder = Recorder(memory)
     for _ in range(STEPS):
         recording.learner.train_step(recorder, stages)  # type: ignore[arg-type]
-    true, flipped = (learned(preset, stages, recorder.draws, memory, flip) for flip in (False, True))
+    true, flipped = (learned(preset, stages, recorder.draws, flip) for flip in (False, True))
     one, other = (life.memory_of(lap(stages)) for life in (true, flipped))
     assert not torch.equal(one.action, other.action)  # every episode lies in another group
     assert true.learner._sums and all(

@@ -1,77 +1,41 @@
 """Dumps of non-finite steps, and weights by themselves."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from tiny_lives import born, joint, symbolic
 
-from mirrormark.life import checkpoint, nan
+from mirrormark.life import checkpoint
 from mirrormark.life.checkpoint import CheckpointError
-from mirrormark.life.commands import replay_nan
-from mirrormark.life.learner import Learner
 from mirrormark.life.live import live
-from mirrormark.life.nan import NotFinite
+from mirrormark.life.nan import NotFinite, dump
 from mirrormark.life.weights import describe, load_weights, save_snapshot
 
 
-def poisoned(preset):
-    learner = replace(preset.life.learner, refused_in_a_row=2)
-    life = born(replace(preset, life=replace(preset.life, learner=learner)))
+def test_the_run_stops_with_a_dump_of_batch_weights_and_step(tmp_path, monkeypatch):
+    monkeypatch.setattr("mirrormark.life.live.REFUSED_IN_A_ROW", 2)
+    life = born(symbolic())
     with torch.no_grad():
         life.mind.self_prior.bias[0, 0] = float("nan")
-    return life
-
-
-@pytest.mark.parametrize(
-    ("steps", "others"),
-    [(4, ["outlook"]), (0, ["policy", "value"])],  # G is not finite, so neither is what is learned from it
-    ids=["outlook", "plain"],
-)
-def test_the_run_stops_with_a_dump_that_repeats_the_step(tmp_path, capsys, steps, others):
-    ours = symbolic()
-    mind = replace(ours.mind, outlook=replace(ours.mind.outlook, control_steps=steps))
-    life = poisoned(replace(ours, mind=mind, life=replace(ours.life, let_go_share=0.1 * steps)))
-    with pytest.raises(NotFinite, match=r"2 train steps in a row.*replay-nan") as stopped:
+    with pytest.raises(NotFinite, match=r"2 train steps in a row.*batch and weights are in") as stopped:
         live(life, (), tmp_path)
     place = stopped.value.place
     assert place is not None and place.parent == tmp_path
-    found = nan.replay(place)
-    assert sorted(found["refused"]) == sorted(["self_prior", *others])
-    assert "self_prior.bias" in found["bad_weights"] and "policy.head.bias" not in found["bad_weights"]
-    assert found["bad_in_batch"] == []
-    replay_nan(place)
-    assert "refused by self_prior" in capsys.readouterr().out
+    tree = checkpoint.load(place)
+    assert tree["learner"]["mind"]["self_prior.bias"].isnan().any()
+    assert tree["learner"]["mind"]["policy.head.bias"].isfinite().all()
+    assert tree["about"]["step"] == life.learner.steps > 0
+    learner = life.config.learner
+    assert tree["batch"]["action"].shape[:2] == (learner.world_sequences, learner.world_frames)
+    assert torch.equal(load_weights(place).mind.policy.head.bias, life.mind.policy.head.bias)
 
 
-def test_what_the_kept_step_left_is_what_it_leaves_when_repeated(tmp_path, monkeypatch):
-    """Dropout and dreams draw random numbers: with others, the parts that were not refused end elsewhere."""
-    ours = symbolic()
-    life = poisoned(replace(ours, mind=replace(ours.mind, dynamics=replace(ours.mind.dynamics, dropout=0.5))))
-    lap = life.schedule.lap(1)
-    life.memory.extend(life.gather(lap))
-    before = {name: value.clone() for name, value in life.mind.dynamics.state_dict().items()}
-    place = nan.dump(life.learner, life.memory, lap, tmp_path, life.world)
-    random, repeated = torch.get_rng_state(), []
-    monkeypatch.setattr(nan, "Learner", lambda *asked: repeated.append(Learner(*asked)) or repeated[0])
-    assert "world" not in nan.replay(place)["refused"]
-    for name, value in repeated[0].mind.dynamics.state_dict().items():
-        torch.testing.assert_close(value, life.mind.dynamics.state_dict()[name], rtol=0, atol=1e-6)
-        assert not torch.equal(value, before[name]) or not value.is_floating_point(), name
-    assert torch.equal(torch.get_rng_state(), random)
-
-
-def test_a_bad_batch_is_named(tmp_path):
-    preset = joint()
-    learner = replace(preset.life.learner, refused_in_a_row=2)
-    life = born(replace(preset, life=replace(preset.life, learner=learner)))
+def test_a_dump_of_a_joint_life_holds_the_bad_batch(tmp_path):
+    life = born(joint())
     lap = life.schedule.lap(0)
     life.memory.extend(life.gather(lap))
-    life.memory.observation["proprioception"][:, ::2] = float("nan")
-    life.learner.learn(life.memory, lap)
-    place = nan.dump(life.learner, life.memory, lap, tmp_path, life.world)
-    found = nan.replay(place)
-    assert "world" in found["refused"] and found["bad_in_batch"] == ["proprioception"]
+    life.memory.observation["proprioception"][:] = float("nan")
+    tree = checkpoint.load(dump(life.learner, life.memory, lap, tmp_path, life.world))
+    assert tree["batch"]["observation"]["proprioception"].isnan().all()
 
 
 @pytest.mark.parametrize("preset", [symbolic(), joint()], ids=["symbolic", "joint"])

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from mirrormark.life import live
-from mirrormark.life.descent import Descent, DescentConfig
+from mirrormark.life.descent import EPS, RULES, Descent, DescentConfig
 from mirrormark.life.run import from_json, to_json
+from mirrormark.mind.objective import LAMBDA
 from mirrormark.presets import PRESETS, Preset, preset
 
 DOC = (Path(__file__).parents[2] / "docs" / "paper.md").read_text()
@@ -43,7 +44,7 @@ def value(cell: str) -> object:
 
 
 def test_world_and_life_of_paper_are_the_documents_table():
-    """Schedule, memory, learner with betas and ZClip; `*` stands for the parts that learn."""
+    """Schedule, memory, learner; `*` stands for the parts that learn."""
     documented = {}
     for row in cells("preset `paper`, field"):
         for name in {row[0].strip("`").replace("*", part) for part in PARTS}:
@@ -53,9 +54,7 @@ def test_world_and_life_of_paper_are_the_documents_table():
     assert {name: real.get(name, "no such field") for name in documented} == documented
     lived = {name for name in real if name.startswith("life.") and not NO_CODEC_PHASE.match(name)}
     assert lived <= set(documented)
-    assert {"life.learner.value.betas", "life.learner.policy.clip_alpha", "world.movement.kind"} <= set(
-        documented
-    )
+    assert {"life.learner.value.learning_rate", "world.movement.kind"} <= set(documented)
 
 
 def test_paper_code_is_the_documents_table():
@@ -75,10 +74,14 @@ def test_swift_leaves_the_paper_where_the_document_says_and_nowhere_else():
         assert measured, name
 
 
-def test_zclip_is_made_as_configured():
-    config = DescentConfig(clip_alpha=0.5, clip_z=3.0, clip_warmup_steps=7, norm_cap=2.0)
-    clip = Descent([torch.nn.Parameter(torch.zeros(2))], config).zclip
-    assert (clip.alpha, clip.z, clip.warmup_steps, clip.cap) == (0.5, 3.0, 7, 2.0)
+@pytest.mark.parametrize(("part", "kind"), [("world", "AdamW"), ("policy", "Adam"), ("codec", "AdamW")])
+def test_optimisers_are_made_as_the_table_says(part, kind):
+    rule = RULES[part]
+    descent = Descent([torch.nn.Parameter(torch.zeros(2))], DescentConfig(), rule)
+    clip, (group,) = descent.zclip, descent.optimiser.param_groups
+    assert type(descent.optimiser).__name__ == kind and group["weight_decay"] == (rule.weight_decay or 0)
+    assert (group["betas"], group["eps"], clip.cap) == (rule.betas, 1e-5, rule.norm_cap)
+    assert (clip.alpha, clip.z, clip.warmup_steps) == (0.97, 2.5, 25)
 
 
 def test_paper_is_table_three():
@@ -87,14 +90,13 @@ def test_paper_is_table_three():
     assert (s.episodes, s.episodes_per_lap, s.steps_per_lap, s.exam_every_episodes) == (50_000, 10, 100, 500)
     assert (s.world_from_episode, s.self_prior_from_episode, s.policy_from_episode) == (100, 120, 140)
     assert (m.capacity_episodes, life.marked_share, life.tokens, s.codec_laps) == (1000, 0.5, False, 0)
-    kinds = [getattr(learner, part).optimiser for part in ("world", "self_prior", "policy", "value")]
-    assert kinds == ["adamw", "adamw", "adam", "adam"]
-    assert {getattr(learner, part).eps for part in ("world", "self_prior", "policy", "value")} == {1e-5}
+    decays = [RULES[part].weight_decay for part in ("world", "self_prior", "policy", "value")]
+    assert decays == [0.01, 0.01, None, None] and EPS == 1e-5
     assert (learner.diet_marked_share, learner.diet_random_only) == (0.05, True)  # D5
     assert (learner.world_sequences, learner.world_frames, learner.self_prior_frames) == (32, 64, 2048)  # D6
     i = mind.imagination
     assert (learner.dreams, i.context, i.horizon) == (1024, 8, 16)  # D6
-    assert (i.discount, i.lambda_, i.entropy) == (0.997, 0.95, 3e-4)
+    assert (i.discount, LAMBDA, i.entropy) == (0.997, 0.95, 3e-4)
     assert PRESETS["paper"].world.movement.kind == "iid"
 
 

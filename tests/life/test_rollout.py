@@ -11,7 +11,6 @@ from mirrormark.life.live import Life, UnstableWorlds
 from mirrormark.life.rollout import Actor, Sight, encode, gather, recipe
 from mirrormark.life.schedule import Lap
 from mirrormark.life.setup import WorldSetup, movement_of
-from mirrormark.world.twin import Twin
 
 
 def lap(index=0, policy=True) -> Lap:
@@ -243,28 +242,3 @@ def test_an_unstable_world_is_left_out_and_too_many_stop_the_run():
     life._worlds[4, False].broken = [0, 1, 3]  # type: ignore[attr-defined]
     with pytest.raises(UnstableWorlds, match="3 of 4 worlds"):
         life.gather(lap())
-
-
-@pytest.mark.parametrize("preset", [symbolic(), joint()], ids=["tokens", "joint"])
-def test_a_life_that_reflects_remembers_every_episode_twice(preset):
-    plain = born(preset)
-    life = born(replace(preset, life=replace(preset.life, reflects=True)))
-    once, twice = plain.gather(lap(policy=False)), life.gather(lap(policy=False))
-    twin = Twin(life.worlds(4))
-    for lived, name in ((twice.mark, "mark"), (twice.marked, "marked"), (twice.let_go, "let_go")):
-        assert torch.equal(lived[::2], getattr(once, name)) and torch.equal(lived[1::2], getattr(once, name))
-    assert torch.equal(twice.action[::2], once.action)
-    assert np.array_equal(twice.action[1::2].numpy(), twin.act(once.action.numpy()))
-    for name, value in twice.observation.items():
-        assert value.shape[0] == 8 and not torch.equal(value[::2], value[1::2]), name
-    if "proprioception" in twice.observation:
-        angles = twice.observation["proprioception"]
-        assert np.allclose(angles[1::2].numpy(), twin.act(angles[::2].numpy()), atol=1e-6)
-    metrics = life.live(lap(policy=False))
-    assert metrics["unstable_worlds"] == 0 and len(life.memory) == 8
-
-
-def test_a_body_that_cannot_be_reflected_is_refused_before_any_work():
-    preset = joint()
-    with pytest.raises(ValueError, match=r"life\.reflects"):
-        born(replace(preset, world=WorldSetup(body="arm"), life=replace(preset.life, reflects=True)))

@@ -45,13 +45,6 @@ def test_dream_samples_follow_the_prediction():
     assert torch.allclose(mind.spec.one_hot(after).mean(0), expected, atol=0.04)
 
 
-def test_temperature_zero_dreams_the_likeliest():
-    mind = tiny_mind().eval()
-    latent, action = random_latent(mind, 3, 4), torch.rand(3, 3, ACTIONS)
-    runs = [replay_dream(mind.dynamics, latent, action, torch.rand(3, 2, ACTIONS) * 0, 0.0) for _ in range(2)]
-    assert torch.equal(*runs)
-
-
 def test_wrong_context_says_so():
     mind = tiny_mind()
     with pytest.raises(ValueError, match="needs 3 actions"):
@@ -135,7 +128,7 @@ def test_a_dreamer_dreams_with_the_weights_of_now(monkeypatch, ours):
                 parameter.add_(torch.randn_like(parameter) * 0.1)
         dreamer.follow()
         dreams = []
-        for way in (lambda *a: dreamer(*a, 5, 1.0, False), mind.dream):
+        for way in (lambda *a: dreamer(*a, 5, False), mind.dream):
             torch.manual_seed(0)
             dreams.append(way(past, acted))
         assert torch.equal(dreams[0].latent, dreams[1].latent)

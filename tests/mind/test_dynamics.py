@@ -22,8 +22,9 @@ def history(batch: int = 3, steps: int = 9):
 @pytest.mark.parametrize("kernel", ["sdpa", "plain"])
 @pytest.mark.parametrize("known", [0, 1, 5])
 @torch.no_grad()
-def test_prefill_and_step_equal_the_full_pass(norm, kernel, known):
-    model, (latent, action) = tiny(norm=norm, kernel=kernel), history()
+def test_prefill_and_step_equal_the_full_pass(norm, kernel, known, monkeypatch):
+    monkeypatch.setattr("mirrormark.mind.dynamics.KERNEL", kernel)
+    model, (latent, action) = tiny(norm=norm), history()
     full = model(latent, action)
     cache, parts = model.init_cache(3, 9), []
     if known:

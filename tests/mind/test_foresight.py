@@ -8,13 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_minds import ACTIONS, CELLS, observe, random_latent, tiny_mind
 
-from mirrormark.life.objectives import token_objective
 from mirrormark.mind.dynamics import Dynamics, DynamicsConfig
 from mirrormark.mind.latent import LatentSpec
-from mirrormark.mind.losses import LossConfig
 from mirrormark.mind.mind import ImaginationConfig, MindConfig
 from mirrormark.mind.numerics import WideLinear
-from mirrormark.mind.objective import dynamics_objective
 from mirrormark.mind.policy import PolicyConfig
 from mirrormark.mind.prediction import GridFollowing
 from mirrormark.mind.quantise import ScalarQuantiser
@@ -207,28 +204,6 @@ def test_precision_needs_tokens_of_their_own():
         tiny_mind("categorical", imagination=replace(mixed, horizon=5, context=4))
     with pytest.raises(ValueError, match="not be negative"):
         ImaginationConfig(posture_precision=-1.0)
-
-
-def test_a_sequence_model_may_heed_what_is_seen_more_than_joints():
-    even, heeding = (
-        tiny_mind("senses", losses=LossConfig(free_nats=0.0, dynamics_posture=w)) for w in (1.0, 0.0)
-    )
-    latent, action = random_latent(even, 3, 6), torch.rand(3, 6, ACTIONS)
-    surprises = [token_objective(mind, latent, action)[1] for mind in (even, heeding)]
-    assert (surprises[1] < surprises[0]).all()  # and so does its curiosity
-    for objective in (lambda *given: token_objective(*given)[0], dynamics_objective):
-        assert objective(heeding, latent, action).loss < objective(even, latent, action).loss
-        objective(heeding, latent, action).loss.backward()
-        joints = heeding.codec.tokens["proprioception"]
-        rows = heeding.dynamics.first.scores.weight.grad
-        assert rows is not None
-        of_joints = sum(heeding.spec.classes[joints])
-        assert not rows[:of_joints].any() and rows[of_joints:].any()
-        heeding.zero_grad()
-    with pytest.raises(ValueError, match=r"losses\.dynamics_posture = 0\.5 needs joint angles"):
-        tiny_mind("categorical", losses=LossConfig(dynamics_posture=0.5))
-    with pytest.raises(ValueError, match="must not be negative"):
-        LossConfig(dynamics_posture=-1.0)
 
 
 def test_a_memory_that_grows_and_a_negative_length_are_refused():

@@ -194,7 +194,5 @@ def test_what_cannot_be_lived_says_so():
             LossConfig(**{name: 1.5})
         with pytest.raises(ValueError, match=r"context of at least 2"):
             tiny_mind(losses=LossConfig(**{name: 0.5}), imagination=ImaginationConfig(horizon=5, context=1))
-    with pytest.raises(ValueError, match="policy_clip"):
-        LossConfig(policy_clip=0.0)
     with pytest.raises(ValueError, match="posterior"):
         tiny_mind(losses=LossConfig(policy_lived=0.5), policy=PolicyConfig(acts_on="prior"))

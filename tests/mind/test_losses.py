@@ -72,25 +72,9 @@ def test_point_mass_dynamics_loss_is_the_kl_of_a_point_mass():
         kl_divergence(Categorical(probs=rows[..., k, :c]), Categorical(logits=prior[..., k, :c]))
         for k, c in enumerate(SPEC.classes)
     )
-    alike = torch.ones(SPEC.K)
-    assert torch.isclose(L.point_dynamics_loss(latent, prior, 0.0, alike), expected.mean(), atol=1e-3)
-    assert L.point_dynamics_loss(latent, prior, 100.0, alike) == 100  # all of it is free
-
-
-def test_dynamics_learn_of_each_token_as_much_as_it_is_heeded():
-    _, prior = tables(5, 2)
-    latent, heed = draw(prior.detach()), torch.ones(SPEC.K)
-    heed[0] = 0.25
-
-    def gradient(weights: torch.Tensor, free_nats: float = 0.0) -> torch.Tensor:
-        (found,) = torch.autograd.grad(L.point_dynamics_loss(latent, prior, free_nats, weights), prior)
-        return found
-
-    even, heeded = gradient(torch.ones(SPEC.K)), gradient(heed)
-    assert torch.allclose(heeded[..., 0, :], 0.25 * even[..., 0, :])
-    assert torch.equal(heeded[..., 1:, :], even[..., 1:, :]) and even.abs().sum() > 0
-    assert not gradient(heed, 100.0).any()
-    assert L.point_dynamics_loss(latent, prior * torch.nan, 100.0, heed).isnan()
+    assert torch.isclose(L.point_dynamics_loss(latent, prior, 0.0), expected.mean(), atol=1e-3)
+    assert L.point_dynamics_loss(latent, prior, 100.0) == 100  # all of it is free
+    assert L.point_dynamics_loss(latent, prior * torch.nan, 100.0).isnan()
 
 
 def test_quiet_loss_is_least_at_the_centre_and_linear_far_from_it():

@@ -41,7 +41,7 @@ def test_learning_rate_rises_then_falls_to_its_end():
 
 
 def test_every_contender_gets_better_with_training():
-    contenders = {name: Contender(CODECS[name][0], 0.1) for name in ("fsq grid", "senses")}
+    contenders = {name: Contender(CODECS[name][0], 0.1) for name in ("senses", "senses, scene")}
     frames = observe(PIXELS, 64)
     frames["vision"] = (frames["vision"] // 16 + 200).to(
         torch.uint8
@@ -61,7 +61,7 @@ def test_every_contender_gets_better_with_training():
 
 def test_swifts_own_codec_contends_with_its_own_quiet_loss():
     assert CONTENDERS["swift"] == (MINDS["swift"].codec, MINDS["swift"].losses.quiet)
-    assert {contender.codec.kind for contender in CONTENDERS.values()} == {"categorical", "fsq", "senses"}
+    assert {contender.codec.kind for contender in CONTENDERS.values()} == {"categorical", "senses"}
 
 
 def test_a_codec_is_given_before_the_next_one_learns(monkeypatch):

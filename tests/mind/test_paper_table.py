@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import importlib
 import re
 from pathlib import Path
 
@@ -37,6 +38,17 @@ def test_preset_paper_is_the_table():
         field: value for field, value in rows("preset `paper`, field").items() if field.startswith("mind.")
     }
     assert documented == leaves(PAPER)
+
+
+def test_numbers_in_the_code_are_the_list():
+    found = re.findall(r"^\| `([a-z_.]+[A-Z][A-Za-z_.]*)` \| `([^`]+)` \|", DOC.read_text(), re.MULTILINE)
+    assert len(found) > 30
+    for path, value in found:
+        room, module, *names = path.split(".")
+        here = importlib.import_module(f"mirrormark.{room}.{module}")
+        for name in names:
+            here = here[name] if isinstance(here, dict) else getattr(here, name)
+        assert here == ast.literal_eval(value), path
 
 
 def test_preset_paper_code_differs_only_where_the_table_says():

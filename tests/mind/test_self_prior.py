@@ -12,7 +12,6 @@ CHOICES = [
     {},
     {"vocabulary": "per_token"},
     {"norm": "pre", "activation": "gelu"},
-    {"kernel": "sdpa"},
 ]
 
 

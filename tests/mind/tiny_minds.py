@@ -19,8 +19,6 @@ SYMBOLS: Senses = {"proprioception": SenseSpec("vector", 3), "cell": SenseSpec("
 FAST = {"channels": 4, "posture_width": 16, "levels": (3, 3)}
 CODECS: dict[str, tuple[CodecConfig, Senses]] = {
     "categorical": (CodecConfig(variables=4, classes=5, channels=2, embedding=64), PAPER_PIXELS),
-    "fsq flat": (CodecConfig(kind="fsq", grid=0, variables=4, **FAST), PIXELS),
-    "fsq grid": (CodecConfig(kind="fsq", **FAST), PIXELS),
     "senses": (CodecConfig(kind="senses", bins=6, **FAST), PIXELS),
     "senses, scene": (
         CodecConfig(kind="senses", bins=6, scene_tokens=1, encoder_sees="surprise", **FAST),
@@ -28,7 +26,7 @@ CODECS: dict[str, tuple[CodecConfig, Senses]] = {
     ),
     "symbolic": (CodecConfig(kind="symbolic", bins=6), SYMBOLS),
 }
-CELLS = replace(CODECS["senses"][0], grid=4, tokens_per_cell=1, scene_tokens=1, levels=(5, 3))
+CELLS = replace(CODECS["senses"][0], tokens_per_cell=1, scene_tokens=1, levels=(5, 3))
 """One token a cell, and a body that can be painted: what chained, recalling predictions need."""
 
 

@@ -9,9 +9,9 @@ from rich.console import Console
 from small_sweeps import described, pretend_examined, pretend_trained, spec, write_toml
 
 from mirrormark.life.schedule import Schedule, ScheduleConfig
-from mirrormark.sweep import calibrate, commands, estimate, journal, status
+from mirrormark.sweep import commands, estimate, journal, status
 from mirrormark.sweep.journal import Entry
-from mirrormark.sweep.plan import Folder, asked, plan
+from mirrormark.sweep.plan import Folder, plan
 
 
 def lived(folder, job, seconds: list[float], phases: list[str], **point) -> None:
@@ -26,21 +26,6 @@ def test_seconds_a_lap_survive_a_restart(tmp_path):
     pretend_trained(folder, job)
     lived(folder, job, [4.0, 6.0, 9.0, 2.0, 4.0], ["codec", "life", "life", "life", "life"])
     assert estimate.lap_seconds(folder.run(job.name)) == {"codec": 4.0, "life": (2 + 3 + 2 + 2) / 4}
-
-
-def test_a_try_out_counts_no_warm_up_where_it_can(tmp_path):
-    folder, job = Folder(tmp_path), plan(spec())[0]
-    pretend_trained(folder, job)
-    lived(folder, job, [9.0, 19.0, 21.0, 25.0], ["codec", "life", "life", "life"])
-    assert calibrate._lap_seconds(folder.run(job.name)) == {"codec": 9.0, "life": 3.0}
-
-
-def test_a_try_out_asks_for_few_laps_with_all_stages_open():
-    job = plan(spec(overrides={"life.schedule.episodes": 4000, "life.schedule.policy_from_episode": 900}))[0]
-    whole = asked(job.train).life.schedule
-    few = asked(calibrate._shortened(job, whole).train).life.schedule
-    assert few.episodes == 4 * whole.episodes_per_lap and few.policy_from_episode == 0
-    assert few.episodes_per_lap == whole.episodes_per_lap and few.steps_per_lap == whole.steps_per_lap
 
 
 def test_time_left_is_unknown_where_a_phase_was_never_timed():
@@ -93,7 +78,7 @@ def test_runs_shows_a_sweep_and_still_shows_plain_runs(tmp_path, capsys):
 
 def test_a_dry_run_tells_everything_and_leaves_nothing(tmp_path, capsys):
     path = write_toml(tmp_path / "s.toml", described())
-    commands.sweep(path, out=tmp_path / "out", dry_run=True, calibrate_s=0)
+    commands.sweep(path, out=tmp_path / "out", dry_run=True)
     told = " ".join(capsys.readouterr().out.split())
     assert told.count("infant-seed") == 4 and "training unknown, exams unknown; disk unknown" in told
     assert os.listdir(tmp_path) == ["s.toml"]
@@ -104,8 +89,7 @@ def test_a_dry_run_tells_everything_and_leaves_nothing(tmp_path, capsys):
     [({"resources": {"cpus": 4096}}, "resources.cpus is 4096"), ({}, "is taken")],
     ids=["cores", "folder"],
 )
-def test_a_dry_run_refuses_what_a_run_would_before_it_measures(tmp_path, monkeypatch, change, sentence):
-    monkeypatch.setattr(commands, "calibrate", None)
+def test_a_dry_run_refuses_what_a_run_would(tmp_path, change, sentence):
     path = write_toml(tmp_path / "spec.toml", described(**change))
     out = tmp_path / "out" if change else tmp_path  # which holds the spec
     with pytest.raises(ValueError, match=sentence):

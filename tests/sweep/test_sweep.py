@@ -216,15 +216,6 @@ def test_a_mind_without_cost_is_examined_beside_its_twin(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_a_dry_run_measures_where_nothing_was_measured_before(tmp_path):
-    words = [*command(tmp_path, "processes", seeds=3, grid={}), "--dry-run", "--calibrate-s=480"]
-    said = " ".join(finish(words).split())
-    assert "Measuring base-infant-seed0" in said and "unknown" not in said
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
 def test_printed_commands_fill_the_folder_and_the_sweep_only_collects(tmp_path):
     words = command(tmp_path, "processes", seeds=1, grid={})
     (line,) = finish([*words, "--commands"]).splitlines()

@@ -1,4 +1,4 @@
-"""What `mirrormark train`, `runs` and `replay-nan` do, once their words are understood."""
+"""What `mirrormark train` and `runs` do, once their words are understood."""
 
 import errno
 import signal
@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from mirrormark.life import checkpoint, nan
+from mirrormark.life import checkpoint
 from mirrormark.life.live import Hook, Life, LifeConfig, UnstableWorlds, live
 from mirrormark.life.nan import NotFinite
 from mirrormark.life.records import Records
@@ -225,17 +225,3 @@ def runs(folder: Path = Path("runs")) -> None:
         shown = ["" if rate is None else f"{rate:.2f}" for rate in rates]
         table.add_row(*(str(fact) for fact in facts), *shown, row["ablation"] or "")
     Console(width=None if sys.stdout.isatty() else 160).print(table)
-
-
-def replay_nan(dump: Path, device: Literal["cpu", "cuda"] = "cpu") -> None:
-    """Repeat a train step that was not finite, from the dump that the stopped run left.
-
-    Args:
-        dump: The folder named in the run's last message.
-        device: Where to repeat it.
-    """
-    found = nan.replay(dump, device)
-    refused = ", ".join(found["refused"]) or "none: the step is finite here"
-    print(f"lap {found['lap']}: refused by {refused}")
-    print(f"weights that are not finite: {', '.join(found['bad_weights']) or 'none'}")
-    print(f"batch entries that are not finite: {', '.join(found['bad_in_batch']) or 'none'}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,32 +12,43 @@ from mirrormark.mind.numerics import ZClip
 
 @dataclass(frozen=True)
 class DescentConfig:
-    """How one group of parameters learns."""
+    """The learning rate of one group of parameters."""
 
     learning_rate: float = 3e-5
     """Step size (not in the paper; public code, D6)."""
     final_learning_rate: float | None = None
     """Where a cosine from `learning_rate` ends with the phase; None keeps it constant (ours)."""
-    optimiser: Literal["adamw", "adam"] = "adamw"
-    """AdamW for world model and self-prior, Adam for policy and value (paper Table III)."""
-    betas: tuple[float, float] = (0.9, 0.999)
-    """Decay of the gradient's averages (not in the paper; torch's default)."""
-    eps: float = 1e-5
-    """Added to the denominator (paper Table III)."""
-    weight_decay: float = 0.01
-    """Decoupled decay, AdamW only (not in the paper; torch's default)."""
-    norm_cap: float = 1.0
-    """ZClip also caps the gradient norm here (public code, D8)."""
-    clip_alpha: float = 0.97
-    """Decay of ZClip's averages of the gradient norm (public code, D8)."""
-    clip_z: float = 2.5
-    """ZClip tames norms so many standard deviations above their mean (public code, D8)."""
-    clip_warmup_steps: int = 25
-    """Steps in which ZClip only looks (public code, D8)."""
 
     def __post_init__(self) -> None:
         if self.learning_rate <= 0:
             raise ValueError(f"learning_rate is {self.learning_rate}: give a number above 0.")
+
+
+class Rule(NamedTuple):
+    """What else belongs to an optimiser: AdamW with a weight decay, Adam without one."""
+
+    weight_decay: float | None
+    betas: tuple[float, float] = (0.9, 0.999)  # not in the paper; torch's default
+    norm_cap: float = 1.0  # the gradient norm is also capped here (public code, D8)
+
+
+ADAMW, ADAM = Rule(weight_decay=0.01), Rule(weight_decay=None)  # decay: not in the paper; torch's default
+RULES = {
+    "world": ADAMW,  # paper, Table III, as the next three
+    "self_prior": ADAMW,
+    "policy": ADAM,
+    "value": ADAM,
+    "outlook": ADAM,  # ours, as policy and value
+    "codec": Rule(0.01, (0.9, 0.99), 1e9),  # in a phase of its own, never clipped (ours; learning.md)
+}
+EPS = 1e-5
+"""Added to the denominator (paper, Table III)."""
+CLIP_ALPHA = 0.97
+"""Decay of ZClip's averages of the gradient norm (public code, D8)."""
+CLIP_Z = 2.5
+"""ZClip tames norms so many standard deviations above their mean (public code, D8)."""
+CLIP_WARMUP_STEPS = 25
+"""Steps in which ZClip only looks (public code, D8)."""
 
 
 def judge(zclip: ZClip, norm: Tensor, loss: Tensor, refused: Tensor) -> Tensor:
@@ -57,26 +68,23 @@ class Descent:
     """
 
     def __init__(
-        self, parameters: Iterable[nn.Parameter], config: DescentConfig, compiled: bool = False
+        self,
+        parameters: Iterable[nn.Parameter],
+        config: DescentConfig,
+        rule: Rule = ADAMW,
+        compiled: bool = False,
     ) -> None:
         self.config = config
         self._judge = torch.compile(judge, dynamic=False) if compiled else judge
         self.parameters = list(parameters)
         device = self.parameters[0].device
         self.rate = torch.tensor(config.learning_rate, device=device)
-        clip = ZClip(config.clip_alpha, config.clip_z, config.clip_warmup_steps, config.norm_cap)
-        self.zclip = clip.to(device)
-        shared = {
-            "lr": self.rate,
-            "betas": config.betas,
-            "eps": config.eps,
-            "fused": True,
-            "capturable": True,
-        }
-        if config.optimiser == "adamw":
-            self.optimiser = torch.optim.AdamW(self.parameters, weight_decay=config.weight_decay, **shared)
-        else:
+        self.zclip = ZClip(CLIP_ALPHA, CLIP_Z, CLIP_WARMUP_STEPS, rule.norm_cap).to(device)
+        shared = {"lr": self.rate, "betas": rule.betas, "eps": EPS, "fused": True, "capturable": True}
+        if rule.weight_decay is None:
             self.optimiser = torch.optim.Adam(self.parameters, **shared)
+        else:
+            self.optimiser = torch.optim.AdamW(self.parameters, weight_decay=rule.weight_decay, **shared)
         self.refused = torch.zeros((), device=device)
         self.optimiser.found_inf = self.refused  # type: ignore[attr-defined]
 

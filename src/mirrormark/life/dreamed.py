@@ -96,9 +96,9 @@ class _Fall(NamedTuple):
 
 
 def _fall(mind: Mind, real: Removals, gap_nats: float) -> _Fall:
-    context, temperature = mind.config.imagination.context, mind.config.imagination.temperature
+    context = mind.config.imagination.context
     past, ahead = real.action[:, : context - 1], real.action[:, context - 1 :]
-    dreamed = replay_dream(mind.dynamics, real.latent[:, :context], past, ahead, temperature)[:, -1]
+    dreamed = replay_dream(mind.dynamics, real.latent[:, :context], past, ahead)[:, -1]
     before = real.efe[:, context - 1]
     return _Fall(
         float((before - real.efe[:, -1]).mean()),
@@ -137,7 +137,6 @@ def dream_optimism_nats(mind: Mind, latent: Tensor, action: Tensor, cost: Tensor
     context = mind.config.imagination.context
     now = max(latent.shape[1] // 2, context - 1)
     past, ahead = slice(now - context + 1, now), slice(now, now + DREAM_CONTROL_STEPS)
-    temperature = mind.config.imagination.temperature
     seen = latent[:, past.start : now + 1]
-    dreamed = replay_dream(mind.dynamics, seen, action[:, past], action[:, ahead], temperature)[:, 1:]
+    dreamed = replay_dream(mind.dynamics, seen, action[:, past], action[:, ahead])[:, 1:]
     return float((cost[:, ahead.start + 1 : ahead.stop + 1] - efe(mind, dreamed)).mean())

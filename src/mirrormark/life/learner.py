@@ -35,15 +35,13 @@ class LearnerConfig:
     """Codec and dynamics together; dynamics alone where the codec is frozen."""
     self_prior: DescentConfig = field(default_factory=DescentConfig)
     """The self-prior."""
-    policy: DescentConfig = field(default_factory=lambda: DescentConfig(optimiser="adam"))
+    policy: DescentConfig = field(default_factory=DescentConfig)
     """The policy."""
-    value: DescentConfig = field(default_factory=lambda: DescentConfig(optimiser="adam"))
+    value: DescentConfig = field(default_factory=DescentConfig)
     """The value."""
-    outlook: DescentConfig = field(default_factory=lambda: DescentConfig(optimiser="adam"))
+    outlook: DescentConfig = field(default_factory=DescentConfig)
     """The outlook, where there is one (ours)."""
-    codec: DescentConfig = field(
-        default_factory=lambda: DescentConfig(1.5e-3, 5e-5, betas=(0.9, 0.99), norm_cap=1e9)
-    )
+    codec: DescentConfig = field(default_factory=lambda: DescentConfig(1.5e-3, 5e-5))
     """The codec in a phase of its own (ours; learning.md)."""
     world_sequences: int = 32
     """Sequences in a world-model batch (public code, D6)."""
@@ -61,12 +59,6 @@ class LearnerConfig:
     losses.value_lived or losses.policy_lived is above 0 (ours)."""
     codec_frames: int = 2048
     """Frames in a batch of the codec's own phase (ours; learning.md)."""
-    world_updates: int = 1
-    """World-model updates in one train step (paper: 1)."""
-    self_prior_updates: int = 1
-    """Self-prior updates in one train step (paper: 1)."""
-    policy_updates: int = 1
-    """Dreams with policy and value updates in one train step (paper: 1)."""
     diet_marked_share: float = 0.05
     """Share of the self-prior's frames that come from marked episodes (paper, ~5%; D5)."""
     diet_random_only: bool = True
@@ -88,13 +80,10 @@ class LearnerConfig:
     overlap: bool | None = None
     """Let world model, outlook and self-prior learn on a second stream of the GPU, beside the dream; no
     effect on the result. None: where the step is captured, without which it has no effect (ours)."""
-    refused_in_a_row: int = 20
-    """The run stops with a dump after so many steps in a row whose loss is not finite (ours)."""
 
     def __post_init__(self) -> None:
         batches = ("world_sequences", "self_prior_frames", "dreams", "lived", "codec_frames")
-        updates = ("world_updates", "self_prior_updates", "policy_updates")
-        for name in (*batches, *updates, "refused_in_a_row"):
+        for name in batches:
             if getattr(self, name) < 1:
                 raise ValueError(f"learner.{name} is {getattr(self, name)}: give at least 1.")
         if self.world_frames < 2:

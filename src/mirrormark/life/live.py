@@ -18,7 +18,6 @@ from mirrormark.life.setup import WorldSetup, build_mind, movement_of
 from mirrormark.mind.codec import Codec
 from mirrormark.mind.mind import MindConfig
 from mirrormark.mind.senses import SenseSpec
-from mirrormark.world.twin import Twin
 from mirrormark.world.worlds import Worlds
 
 
@@ -49,9 +48,6 @@ class LifeConfig:
     let_go_share: float = 0.0
     """Share of these in which everyday movement takes over at some control step, so that an outlook learns
     what follows on what the policy does (ours; 0 = off)."""
-    reflects: bool = False
-    """Remember every episode twice, as it was and with left and right exchanged; for a body that is its own
-    mirror image, as the infant is (ours)."""
 
     def __post_init__(self) -> None:
         for name in ("marked_share", "policy_share", "let_go_share"):
@@ -80,8 +76,6 @@ class Life:
         self._worlds: dict[tuple[int, bool], Worlds] = {}
         torch.manual_seed(seed)
         some = self.worlds(config.schedule.episodes_per_lap)
-        if config.reflects:
-            Twin(some)  # refuses a body that has none, before any work is lost
         self.mind = build_mind(mind, some).to(self.device)
         self.learner = Learner(self.mind, config.learner, config.tokens)
         self._sight, self._actors = Sight(self.mind, self.learner.replays), dict[int, Actor]()
@@ -126,8 +120,7 @@ class Life:
         self.mind.eval()
         actor = self._actor(lap.episodes - plan.random, int(plan.seeds[0] % 2**31), lap.progress)
         sight = self._sight if self.config.tokens and lap.phase == "life" else None
-        twin = Twin(worlds) if self._reflects(lap) else None
-        episodes = gather(worlds, movement_of(self.world, worlds), plan, actor, sight, twin)
+        episodes = gather(worlds, movement_of(self.world, worlds), plan, actor, sight)
         broken = self._broken(lap, episodes)
         if 2 * broken >= lap.episodes:
             raise UnstableWorlds(
@@ -136,13 +129,9 @@ class Life:
             )
         return episodes
 
-    def _reflects(self, lap: Lap) -> bool:
-        """Not in the codec's phase, which has frames enough."""
-        return self.config.reflects and lap.phase == "life"
-
     def _broken(self, lap: Lap, episodes: Episodes) -> int:
         """How many of the lap's worlds are not among its episodes."""
-        return lap.episodes - len(episodes.marked) // (2 if self._reflects(lap) else 1)
+        return lap.episodes - len(episodes.marked)
 
     def _actor(self, n: int, seed: int, progress: float) -> Actor | None:
         """One that has just begun; made once for each n."""
@@ -235,6 +224,8 @@ def _stored(sense: SenseSpec) -> tuple[tuple[int, ...], torch.dtype]:
     return sense.shape, {"image": torch.uint8, "vector": torch.float32, "symbol": torch.int64}[sense.kind]
 
 
+REFUSED_IN_A_ROW = 20
+"""The run stops with a dump after so many steps in a row whose loss is not finite (ours)."""
 Hook = Callable[[Lap, Life, dict[str, float]], None]
 
 
@@ -242,7 +233,7 @@ def live(life: Life, hooks: Iterable[Hook] = (), dump_to: Path | None = None) ->
     """The whole life from where it stands. Hooks see every lap: metrics, exams, checkpoints, displays."""
     for lap in life.schedule.laps(life.next_lap):
         metrics = life.live(lap)
-        if metrics.get("refused_in_a_row", 0) >= life.config.learner.refused_in_a_row:
+        if metrics.get("refused_in_a_row", 0) >= REFUSED_IN_A_ROW:
             place = dump(life.learner, life.memory_of(lap), lap, dump_to, life.world) if dump_to else None
             raise NotFinite(lap.index, int(metrics["refused_in_a_row"]), place)
         for hook in hooks:

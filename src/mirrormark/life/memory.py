@@ -6,7 +6,7 @@ action and holds zeros, which no loss ever reads.
 
 Mark labels choose which stored episodes are drawn and nothing else: no method returns one with a batch. Where
 dreams start, not even that: `any_sequences` draws from all stored episodes alike.
-Everything a draw needs (counts, group slots, priorities) lies on the memory's device, so that drawing can
+Everything a draw needs (counts, group slots) lies on the memory's device, so that drawing can
 be part of a captured CUDA graph: no host synchronisation, no Python branch that depends on what is stored.
 """
 
@@ -28,10 +28,6 @@ class MemoryConfig:
 
     capacity_episodes: int = 1000
     """Episodes kept over all four groups, a quarter each, first in first out (paper Table III; D22)."""
-    curious_share: float = 0.0
-    """Share of each dynamics batch drawn by the dynamics' own last prediction error (ours; 0 = off)."""
-    curious_power: float = 0.7
-    """Exponent on that error: 0 draws evenly, 1 in proportion (Kauvar et al. 2023 use 0.7)."""
     recent_share: float = 0.0
     """Share of each dynamics batch drawn from the newest episodes (ours; 0 = off): a policy learns in dreams
     of what it does now, and finds what the sequence model has not yet seen of that."""
@@ -41,11 +37,8 @@ class MemoryConfig:
     def __post_init__(self) -> None:
         if self.capacity_episodes < 4:
             raise ValueError("memory.capacity_episodes must be at least 4, one episode for each group.")
-        for name in ("curious_share", "recent_share"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"memory.{name} is a share: give a number from 0 to 1.")
-        if self.curious_share + self.recent_share > 1:
-            raise ValueError("memory.curious_share and memory.recent_share are more than 1 together.")
+        if not 0 <= self.recent_share <= 1:
+            raise ValueError("memory.recent_share is a share: give a number from 0 to 1.")
         if self.recent_episodes < 1:
             raise ValueError(f"memory.recent_episodes is {self.recent_episodes}: give at least 1.")
 
@@ -66,7 +59,6 @@ class Draw(NamedTuple):
 
     observation: dict[str, Tensor]  # name -> (B, T, ...)
     action: Tensor  # (B, T, A)
-    row: Tensor  # (B,) which stored episode, to report its prediction error back
     start: Tensor  # (B,) frame of the episode with which the window begins
     let_go: Tensor  # (B,) frame of the episode from which on everyday movement moves the body
 
@@ -94,7 +86,6 @@ class Memory:
         self.action = room((actions,), action_dtype)
         self.mark = room((), torch.bool)  # kept for whoever looks into a memory: no draw ever reads it
         self.let_go = torch.zeros(rows, dtype=torch.int64, device=self.device)
-        self.error = torch.zeros(rows, device=self.device)
         self.count = torch.zeros(len(GROUPS), dtype=torch.int64, device=self.device)
         self._newest = torch.zeros(len(GROUPS), dtype=torch.int64, device=self.device)
         self._fresh = torch.zeros(len(GROUPS), dtype=torch.int64, device=self.device)
@@ -123,8 +114,6 @@ class Memory:
             self.action[rows] = self._take(episodes.action, chosen, self.action.dtype)
             self.mark[rows] = self._take(episodes.mark, chosen, torch.bool)
             self.let_go[rows] = self._take(episodes.let_go, chosen, torch.int64)
-            # A new episode is as interesting as the worst-predicted one: it will be drawn soon.
-            self.error[rows] = self.error.max().clamp_min(1.0)
             self._written[group] += len(chosen)
             self._fresh[group] = len(chosen)
         self._publish_counts()
@@ -162,25 +151,13 @@ class Memory:
         back = (torch.rand(group.shape, device=self.device) * count).long()
         return group * self.per_group + (self._newest[group] - back) % self.per_group
 
-    def _curious_rows(self, batch: int) -> Tensor:
-        """Rows in proportion to their last prediction error to the configured power."""
-        place = torch.arange(self.per_group, device=self.device)
-        stored = (place < self.count[:, None]).flatten()
-        weight = torch.where(stored, self.error.clamp_min(1e-6) ** self.config.curious_power, 0.0).cumsum(0)
-        wanted = torch.rand(batch, device=self.device) * weight[-1]
-        return torch.searchsorted(weight, wanted, right=True).clamp_max(len(weight) - 1)
-
     def sequences(self, batch: int, length: int) -> Draw:
-        """(B, T) windows: groups in even rotation, episode and start uniform, a share of them by curiosity
-        and a share from the newest."""
+        """(B, T) windows: groups in even rotation, episode and start uniform, a share of them from the
+        newest."""
         rotation = torch.arange(batch, device=self.device) + torch.randint(_SLOTS, (1,), device=self.device)
         group = self._slots[rotation % _SLOTS]
         row = self._episodes_of(group)
-        curious, recent = (
-            round(batch * share) for share in (self.config.curious_share, self.config.recent_share)
-        )
-        if curious:
-            row = torch.cat([self._curious_rows(curious), row[curious:]])
+        recent = round(batch * self.config.recent_share)
         if recent:
             late = group[batch - recent :]
             newest = self.count[late].clamp_max(self.config.recent_episodes)
@@ -212,7 +189,7 @@ class Memory:
         start = ((torch.rand(len(row), device=self.device) * starts).long() - early).clamp_min(0)
         frame = row[:, None] * self.length + start[:, None] + torch.arange(length, device=self.device)
         action = self.action.flatten(0, 1)[frame].float()
-        return Draw(self._gather(frame), action, row, start, self.let_go[row])
+        return Draw(self._gather(frame), action, start, self.let_go[row])
 
     def frames(self, batch: int, marked_share: float, random_only: bool = True) -> dict[str, Tensor]:
         """(B, ...) single frames of which `marked_share` come from marked episodes (the self-prior's
@@ -232,17 +209,11 @@ class Memory:
     def _gather(self, frame: Tensor) -> dict[str, Tensor]:
         return {name: kept.flatten(0, 1)[frame] for name, kept in self.observation.items()}
 
-    def report_error(self, row: Tensor, error: Tensor) -> None:
-        """Remember how badly each drawn episode was predicted; a row drawn twice keeps one of its errors, and
-        one whose error is not finite its old one, which else no draw would come back from."""
-        error = error.detach().float()
-        self.error.index_copy_(0, row, torch.where(error.isfinite(), error, self.error[row]))
-
     # Checkpoints keep what is stored, not the empty room.
 
     def _kept(self) -> dict[str, Tensor]:
         observation = {f"observation.{name}": kept for name, kept in self.observation.items()}
-        rest = {"action": self.action, "mark": self.mark, "let_go": self.let_go, "error": self.error}
+        rest = {"action": self.action, "mark": self.mark, "let_go": self.let_go}
         return observation | rest
 
     def state(self) -> dict:

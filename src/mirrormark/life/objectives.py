@@ -1,5 +1,5 @@
-"""Two objectives of our own beside the mind's: stored latents with curiosity, and a policy without a
-drive. What frames become before others learn from them. And all that a train step computes, in one place."""
+"""Two objectives of our own beside the mind's: stored latents, and a policy without a drive. What frames
+become before others learn from them. And all that a train step computes, in one place."""
 
 from functools import partial
 
@@ -34,15 +34,12 @@ def costs_of(mind: Mind, dreamed: Dream) -> Tensor:
     return mind.cost(dreamed.latent[:, 1:], dreamed.hidden[:, 1:])
 
 
-def token_objective(mind: Mind, latent: Tensor, action: Tensor) -> tuple[Objective, Tensor]:
-    """E9 on stored latents (point masses), and each sequence's worst-predicted frame, (B,) nats, tokens
-    weighed as in E9, for curiosity."""
-    weights = mind.config.losses
+def token_objective(mind: Mind, latent: Tensor, action: Tensor) -> Objective:
+    """E9 on stored latents (point masses)."""
     hidden = mind.dynamics(latent[:, :-1], action[:, :-1])
     table = mind.dynamics.logits(hidden, latent[:, :-1], latent[:, 1:])
-    loss = losses.point_dynamics_loss(latent[:, 1:], table, weights.free_nats, mind.heed)
-    surprise = -(losses.pick(table.detach(), latent[:, 1:]) * mind.heed).sum(-1).amax(1)
-    return Objective(weights.dynamics * loss, {"dynamics": loss.detach()}), surprise
+    loss = losses.point_dynamics_loss(latent[:, 1:], table, losses.FREE_NATS)
+    return Objective(losses.BETA_DYN * loss, {"dynamics": loss.detach()})
 
 
 def indifferent_objective(mind: Mind, dreamed: Dream) -> tuple[Objective, Objective]:

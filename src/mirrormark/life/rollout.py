@@ -12,7 +12,6 @@ from mirrormark.life.memory import Episodes
 from mirrormark.life.replay import Replayed
 from mirrormark.mind.mind import Mind
 from mirrormark.world.movement import Movement
-from mirrormark.world.twin import Twin
 from mirrormark.world.worlds import EPISODE_CONTROL_STEPS, Worlds
 
 FRAMES_PER_EPISODE = EPISODE_CONTROL_STEPS + 1
@@ -203,28 +202,22 @@ def gather(
     plan: Recipe,
     actor: Actor | None,
     sight: Sight | None = None,
-    twin: Twin | None = None,
 ) -> Episodes:
     """Whole episodes from reset to the last frame; worlds whose physics broke are left out.
 
     actor: begun for the n - plan.random last worlds (None when there are none). sight: store what
-    it makes of observations instead of them (for a codec that is frozen). twin: every episode is followed by
-    itself with left and right exchanged.
+    it makes of observations instead of them (for a codec that is frozen).
     """
     n, threads = worlds.n, torch.get_num_threads()
     observation, info = worlds.reset(seed=plan.seeds.tolist(), marked=plan.marked)
     movement.begin(plan.seeds.tolist())
     frames: list[dict[str, Tensor]] = []
-    twins: list[dict[str, Tensor]] = []
     actions = np.zeros((n, FRAMES_PER_EPISODE, worlds.actions), np.float32)
     mark = np.zeros((n, FRAMES_PER_EPISODE), np.bool_)
     whole = np.ones(n, np.bool_)
     for t in range(FRAMES_PER_EPISODE):
         latent = sight(observation) if sight else None
         frames.append(_copies(observation) if latent is None else {"latent": latent})
-        if twin:
-            seen = twin.observe()
-            twins.append({"latent": sight(seen)} if sight else _copies(seen))
         mark[:, t] = info["mark_present"]
         if t == EPISODE_CONTROL_STEPS:
             break
@@ -237,14 +230,6 @@ def gather(
         observation, _, _, _, info = worlds.step(actions[:, t])
         whole &= ~info["unstable"]
     torch.set_num_threads(threads)  # numba's OpenMP layer has set its own number for torch as well
-    lived = _episodes(frames, actions, mark, plan, whole)
-    return _in_turn(lived, _episodes(twins, twin.act(actions), mark, plan, whole)) if twin else lived
-
-
-def _episodes(
-    frames: list[dict[str, Tensor]], actions: np.ndarray, mark: np.ndarray, plan: Recipe, whole: np.ndarray
-) -> Episodes:
-    """What is whole of what was lived, frame by frame."""
     kept = torch.from_numpy(np.flatnonzero(whole))
     stacked = {name: torch.stack([frame[name] for frame in frames], 1) for name in frames[0]}
     return Episodes(
@@ -255,16 +240,6 @@ def _episodes(
         marked=torch.from_numpy(plan.marked)[kept],
         let_go=torch.from_numpy(plan.let_go)[kept],
     )
-
-
-def _in_turn(lived: Episodes, twins: Episodes) -> Episodes:
-    """Each followed by its twin, so that the newest episodes are some of both."""
-
-    def both(one: Tensor, other: Tensor) -> Tensor:
-        return torch.stack((one, other), 1).flatten(0, 1)
-
-    observation = {name: both(value, twins.observation[name]) for name, value in lived.observation.items()}
-    return Episodes(observation, *(both(one, other) for one, other in zip(lived[1:], twins[1:])))
 
 
 def _copies(observation: dict[str, Any]) -> dict[str, Tensor]:

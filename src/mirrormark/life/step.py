@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from mirrormark.life.beside import Beside
-from mirrormark.life.descent import Descent
+from mirrormark.life.descent import RULES, Descent
 from mirrormark.life.memory import Draw, Memory
 from mirrormark.life.objectives import Computations
 from mirrormark.mind.codec import Code
@@ -38,16 +38,20 @@ class TrainStep:
         self.mind, self.config, self.tokens = mind, config, tokens
         self.device = next(mind.dynamics.parameters()).device
         codec = [] if tokens else list(mind.codec.parameters())
-        self.descents = {
-            "world": Descent([*codec, *mind.dynamics.parameters()], config.world, self.compiles),
-            "self_prior": Descent(mind.self_prior.parameters(), config.self_prior, self.compiles),
-            "policy": Descent(mind.policy.parameters(), config.policy, self.compiles),
-            "value": Descent(mind.value.parameters(), config.value, self.compiles),
+        parts = {
+            "world": [*codec, *mind.dynamics.parameters()],
+            "self_prior": mind.self_prior.parameters(),
+            "policy": mind.policy.parameters(),
+            "value": mind.value.parameters(),
         }
         if mind.outlook is not None:
-            self.descents["outlook"] = Descent(mind.outlook.parameters(), config.outlook, self.compiles)
+            parts["outlook"] = mind.outlook.parameters()
         if tokens and any(True for _ in mind.codec.parameters()):
-            self.descents["codec"] = Descent(mind.codec.parameters(), config.codec, self.compiles)
+            parts["codec"] = mind.codec.parameters()
+        self.descents = {
+            name: Descent(parameters, getattr(config, name), RULES[name], self.compiles)
+            for name, parameters in parts.items()
+        }
         self.refused = torch.zeros((), device=self.device)
         self.in_a_row = torch.zeros((), device=self.device)
         self.longest_row = torch.zeros((), device=self.device)
@@ -92,7 +96,7 @@ class TrainStep:
             self._train_step(memory, stages)
 
     def _train_step(self, memory: Memory, stages: tuple[str, ...]) -> None:
-        c, beside, refused = self.config, self._beside, [torch.zeros((), device=self.device)]
+        beside, refused = self._beside, [torch.zeros((), device=self.device)]
         if "codec" in stages:
             refused.append(self._codec_step(memory))
         if self._dreamer is not None and "policy" in stages:
@@ -104,7 +108,7 @@ class TrainStep:
             ready = beside.mark()
             world = None if batch is None else self._world_objective(memory, batch, code)
             foretold = None if batch is None else self._foretold(batch, code)
-            diet = [self._diet(memory) for _ in range(c.self_prior_updates)] if "self_prior" in stages else []
+            diet = self._diet(memory) if "self_prior" in stages else None
         looked = None
         if "policy" in stages:
             lived = self._lived(memory)
@@ -112,17 +116,17 @@ class TrainStep:
             if batch is not None and code is not None:
                 seen = code.latent.detach(), batch.action
                 beside.wait(ready)
-            for _ in range(c.policy_updates):
-                bad, rated = self._policy_step(lived, *self._contexts(memory, *seen))
-                refused.append(bad)
+            bad, rated = self._policy_step(lived, *self._contexts(memory, *seen))
+            refused.append(bad)
         with beside.work():
             if world is not None:
-                refused += self._world_steps(memory, world, looked if self._dreams_apart else rated)
+                refused.append(self._descend(looked if self._dreams_apart else rated, world=world))
             if foretold is not None:
                 with self._autocast():
                     outlook = self._do.outlook(self.mind, foretold)
                 refused.append(self._descend(rated, outlook=outlook))
-            refused += [self._self_prior_step(latent, rated) for latent in diet]
+            if diet is not None:
+                refused.append(self._self_prior_step(diet, rated))
             learned = beside.mark()
         beside.wait(learned)
         self._count(torch.stack(refused).sum())
@@ -185,19 +189,7 @@ class TrainStep:
                 return self._do.joint(self.mind, draw.observation, draw.action, code)[0]
         latent = draw.observation["latent"].long()
         with self._autocast():
-            objective, surprise = self._do.tokens(self.mind, latent, draw.action)
-        if memory.config.curious_share:
-            memory.report_error(draw.row, surprise)
-        return objective
-
-    def _world_steps(
-        self, memory: Memory, objective: Objective, mark: torch.cuda.Event | None
-    ) -> list[Tensor]:
-        """Descends the objective when the mark is reached, and then those of further batches."""
-        refused = [self._descend(mark, world=objective)]
-        for _ in range(self.config.world_updates - 1):
-            refused.append(self._descend(world=self._world_objective(memory, *self._world_batch(memory))))
-        return refused
+            return self._do.tokens(self.mind, latent, draw.action)
 
     def _diet(self, memory: Memory) -> Tensor:
         """Latents for the self-prior to learn from."""
@@ -259,7 +251,7 @@ class TrainStep:
         if self._dreamer is None:
             return self.mind.dream(past, acted)
         i = self.mind.config.imagination
-        return self._dreamer(past, acted, i.horizon, i.temperature, i.dropout)
+        return self._dreamer(past, acted, i.horizon, i.dropout)
 
     def _contexts(
         self, memory: Memory, latent: Tensor | None, action: Tensor | None

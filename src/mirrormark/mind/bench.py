@@ -34,8 +34,6 @@ class Contender(NamedTuple):
 # no pixels in which a mark could be recovered.
 CONTENDERS: dict[str, Contender] = {
     "categorical": Contender(CodecConfig()),
-    "fsq flat": Contender(CodecConfig(kind="fsq", grid=0, channels=64)),
-    "fsq grid": Contender(CodecConfig(kind="fsq", channels=64)),
     "senses": Contender(CodecConfig(kind="senses", levels=(5, 5), channels=64), 0.1),
     "swift": Contender(MINDS["swift"].codec, MINDS["swift"].losses.quiet),
 }

@@ -20,30 +20,25 @@ Prediction = dict[str, Tensor]
 class CodecConfig:
     """Which codec, and its sizes. Defaults: preset paper. A field is read only by the kinds it names."""
 
-    kind: Literal["categorical", "fsq", "senses", "symbolic"] = "categorical"
-    """categorical: the paper's. fsq: scalar quantisation. senses: tokens for each sense. symbolic: no
-    pixels."""
+    kind: Literal["categorical", "senses", "symbolic"] = "categorical"
+    """categorical: the paper's. senses: tokens for each sense. symbolic: no pixels."""
     variables: int = 32
-    """categorical and flat fsq: tokens (paper)."""
+    """categorical: tokens (paper)."""
     classes: int = 32
     """categorical: classes of each token (paper)."""
-    unimix: float = 0.01
-    """categorical: share of an even distribution mixed into the posterior (paper, Table III)."""
     embedding: int = 1024
     """categorical: size of s^V, s^P and the mixer's output (paper, Table II)."""
     channels: int = 32
     """Channels of the first convolution; doubled at each halving of the image (categorical: 32 gives Table
     II's 1024)."""
     widest: int = 8
-    """fsq, senses: the coarse maps have at most so many times `channels` (ours)."""
+    """senses: the coarse maps have at most so many times `channels` (ours)."""
     vector_hidden: int = 32
     """categorical: hidden units of the encoders and decoders of vector senses (paper, Table II)."""
     levels: tuple[int, ...] = (8, 4)
-    """fsq, senses: levels of a vision token's scalars, classes = their product (ours; learning.md)."""
-    grid: int = 4
-    """fsq, senses: vision tokens lie on grid × grid cells; 0 gives fsq one flat code (ours; learning.md)."""
+    """senses: levels of a vision token's scalars, classes = their product (ours; learning.md)."""
     tokens_per_cell: int = 2
-    """fsq, senses: vision tokens in each cell (ours; learning.md)."""
+    """senses: vision tokens in each of 4 × 4 cells (ours; learning.md)."""
     hush: float = 0.0
     """senses: once the codec has learned, a vision token whose scalars are together shorter than this says
     nothing (ours; swift: .45): what is hardly worth saying flickers."""
@@ -52,15 +47,12 @@ class CodecConfig:
     (ours): a room without its mirror need not be spelled out cell by cell."""
     bins: int = 32
     """senses, symbolic: classes of a joint's token, evenly over [-1, 1] (ours)."""
-    decoder_sees: Literal["angles", "bins", "nothing"] = "angles"
-    """senses: what of the vector senses the vision decoder sees while learning; from a latent alone it sees
-    bins."""
     encoder_sees: Literal["image", "surprise"] = "image"
     """senses: the image, or also its difference from what the decoder paints from the angles alone (ours)."""
     silence: float = 0.0
     """senses: share of frames that the decoder must paint from the angles alone while learning (ours)."""
     posture_width: int = 1024
-    """senses, fsq: width of the network from angles (or the code) to the decoder's coarse map (ours)."""
+    """senses: width of the network from angles to the decoder's coarse map (ours)."""
 
     def __post_init__(self) -> None:
         if self.bins < 2 or self.classes < 2:
@@ -78,7 +70,7 @@ class Code(NamedTuple):
     straight_through: Tensor  # (..., total) one-hot, with the encoder's gradient
     logits: Tensor | None = None  # (..., K, widest) normalised posterior; None: a point mass
     embedding: Tensor | None = None  # (..., E) the mixer's output (categorical)
-    activation: Tensor | None = None  # (..., scalars) before rounding, in [-1, 1] (fsq, senses)
+    activation: Tensor | None = None  # (..., scalars) before rounding, in [-1, 1] (senses)
 
 
 class BodyLook(Protocol):

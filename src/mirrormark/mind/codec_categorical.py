@@ -16,6 +16,9 @@ from mirrormark.mind.latent import LatentSpec, draw
 from mirrormark.mind.numerics import full_precision
 from mirrormark.mind.senses import Senses, SenseSpec, centred_image, restore
 
+UNIMIX = 0.01
+"""Share of an even distribution mixed into the posterior (paper, Table III)."""
+
 
 def _to_depth(x: Tensor, side: int) -> Tensor:
     """(N, H, W, C) -> (N, H/side, W/side, side²·C): each square in one place, its channels last of all."""
@@ -124,7 +127,7 @@ def _encoder(sense: SenseSpec, c: CodecConfig) -> nn.Module:
     if sense.kind == "image":
         if sense.size != 64:
             raise ValueError(
-                f"the categorical codec sees images of 64×64, got {sense.size}: use codec.kind='fsq'"
+                f"the categorical codec sees images of 64×64, got {sense.size}: use codec.kind='senses'"
             )
         return ImageEncoder(c.channels, c.embedding)
     return nn.Sequential(
@@ -166,7 +169,7 @@ class CategoricalCodec(Codec):
     def _encode(self, observation: Prediction, sample: bool) -> Code:
         embedding = self.mixer(torch.cat([self.encoders[n](observation[n]) for n in self.senses], -1))
         with full_precision(embedding):
-            table = self.spec.log_probs(self.posterior(embedding.float()), self.config.unimix)
+            table = self.spec.log_probs(self.posterior(embedding.float()), UNIMIX)
         latent = draw(table.detach(), 1.0 if sample else 0.0)
         probs = self.spec.flat(table.exp())
         straight_through = self.spec.one_hot(latent) + (probs - probs.detach())

@@ -81,18 +81,18 @@ class SensesCodec(SymbolicCodec):
             )
         c, size = config, senses[self.images[0]].size
         self.quantise = ScalarQuantiser(c.levels, c.hush)
-        vision_tokens = c.scene_tokens + c.grid**2 * c.tokens_per_cell
+        vision_tokens = c.scene_tokens + COARSE**2 * c.tokens_per_cell
         self.spec = LatentSpec(
             self.read + (self.quantise.classes,) * vision_tokens, self.scales + (c.levels,) * vision_tokens
         )
         posture, scalars = angle_feature_size(self.angles), c.tokens_per_cell * len(c.levels)
         self.scalars = scalars
         images = 2 if c.encoder_sees == "surprise" else 1
-        self.encoder = CellEncoder(size, c.channels, c.grid, posture, scalars, c.widest, images)
+        self.encoder = CellEncoder(size, c.channels, posture, scalars, c.widest, images)
         scene = c.scene_tokens * len(c.levels)
         self.scene_encoder = SceneEncoder(posture, scene) if scene else None
-        seen = scene + (0 if c.decoder_sees == "nothing" else posture)
-        self.image_decoder = CellDecoder(size, c.channels, c.grid, seen, scalars, c.widest, c.posture_width)
+        seen = scene + posture
+        self.image_decoder = CellDecoder(size, c.channels, seen, scalars, c.widest, c.posture_width)
 
     @property
     def learned(self) -> tuple[str, ...]:
@@ -100,11 +100,7 @@ class SensesCodec(SymbolicCodec):
 
     @property
     def look(self) -> BodyLook | None:
-        c = self.config
-        fits = (
-            c.grid == COARSE and c.tokens_per_cell == 1 and c.decoder_sees != "nothing" and not self.symbols
-        )
-        return PaintedBody(self) if fits else None
+        return PaintedBody(self) if self.config.tokens_per_cell == 1 and not self.symbols else None
 
     @property
     def silent_token(self) -> int:
@@ -133,28 +129,26 @@ class SensesCodec(SymbolicCodec):
     @torch.no_grad()
     def _expected(self, posture: Tensor, scene_hot: Tensor | None) -> Tensor:
         """What the decoder paints when every cell's token is silent."""
-        silent = posture.new_zeros(posture.shape[0], self.config.grid**2, self.scalars)
-        return self.image_decoder(self._base(posture, scene_hot), silent, posture.shape[0])
+        silent = posture.new_zeros(posture.shape[0], COARSE**2, self.scalars)
+        return self.image_decoder(self._base(posture, scene_hot), silent)
 
     def _base(self, posture: Tensor, scene_hot: Tensor | None) -> Tensor:
         """What the coarse map is painted from: angles and scene."""
-        parts = [] if self.config.decoder_sees == "nothing" else [posture]
-        if scene_hot is not None:
-            parts.append(self.quantise.scalars(scene_hot).flatten(1))
-        return torch.cat(parts, -1) if parts else posture
+        if scene_hot is None:
+            return posture
+        return torch.cat((posture, self.quantise.scalars(scene_hot).flatten(1)), -1)
 
     def _decode(self, one_hot: Tensor, seen: Prediction | None) -> Prediction:
         prediction, n = super()._decode(one_hot, None), one_hot.shape[0]
-        exact = seen is not None and self.config.decoder_sees == "angles"
-        posture = angle_features(self._vector(seen if exact and seen is not None else prediction))
+        posture = angle_features(self._vector(prediction if seen is None else seen))
         hot = one_hot[:, sum(self.read) :].unflatten(-1, (-1, self.quantise.classes))
         scenes = self.config.scene_tokens
-        cells = self.quantise.scalars(hot[:, scenes:]).reshape(n, self.config.grid**2, -1)
+        cells = self.quantise.scalars(hot[:, scenes:]).reshape(n, COARSE**2, -1)
         if seen is not None and self.training and self.config.silence > 0:
             speaks = torch.rand(n, 1, 1, device=cells.device) >= self.config.silence
             cells = cells * speaks
         base = self._base(posture, hot[:, :scenes] if scenes else None)
-        return prediction | {self.images[0]: self.image_decoder(base, cells, n)}
+        return prediction | {self.images[0]: self.image_decoder(base, cells)}
 
 
 class PaintedBody:

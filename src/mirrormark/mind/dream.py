@@ -58,7 +58,6 @@ def imagine(
     now: Moment,
     cache: Cache,
     position: Tensor,
-    temperature: float,
     dropout: bool,
 ) -> tuple[Tensor, Moment, Tensor]:
     """One dreamed step at `position` (1,): the action (B, A) before tanh, what it leads to, and the next
@@ -67,7 +66,7 @@ def imagine(
     action = policy(read, now.hidden).sample()
     hidden, _ = dynamics.step(read, action.tanh(), cache, position, dropout)
     hidden = hidden.float()
-    latent = dynamics.draw(hidden, now.latent, temperature)
+    latent = dynamics.draw(hidden, now.latent)
     return action, Moment(latent, hidden), position + 1
 
 
@@ -78,7 +77,6 @@ def dream(
     context_latent: Tensor,
     context_action: Tensor,
     horizon: int,
-    temperature: float = 1.0,
     dropout: bool = False,
     begin: Callable = recall,
     step: Callable = imagine,
@@ -91,7 +89,7 @@ def dream(
     position = torch.full((1,), context_latent.shape[1] - 1, device=hidden.device)
     moments, actions = [now], []
     for _ in range(horizon):
-        action, now, position = step(dynamics, policy, now, cache, position, temperature, dropout)
+        action, now, position = step(dynamics, policy, now, cache, position, dropout)
         moments.append(now)
         actions.append(action)
     latents, hiddens = zip(*moments)
@@ -104,7 +102,6 @@ def replay_dream(
     context_latent: Tensor,
     context_action: Tensor,
     future_action: Tensor,
-    temperature: float = 1.0,
 ) -> Tensor:
     """Imagine what given actions (B, H, A) in [-1, 1] would do -> latents (B, H+1, K), the present first
     (gate 4)."""
@@ -113,7 +110,7 @@ def replay_dream(
     latents, before = [context_latent[:, -1]], context_latent.shape[1] - 1
     for t in range(horizon):
         hidden, cache = dynamics.step(latents[-1], future_action[:, t], cache, before + t)
-        latents.append(dynamics.draw(hidden, latents[-1], temperature))
+        latents.append(dynamics.draw(hidden, latents[-1]))
     return torch.stack(latents, 1)
 
 
@@ -165,10 +162,8 @@ class Dreamer:
         """Dream by the dynamics of now, until the next call: meanwhile the dynamics itself may change."""
         self._dynamics.follow()
 
-    def __call__(
-        self, context_latent: Tensor, context_action: Tensor, horizon: int, temperature: float, dropout: bool
-    ) -> Dream:
+    def __call__(self, context_latent: Tensor, context_action: Tensor, horizon: int, dropout: bool) -> Dream:
         """`dream`, with the policy of now."""
         self._policy.follow()
         parts, context = (self._dynamics.part, self._policy.part), (context_latent, context_action)
-        return dream(*parts, *context, horizon, temperature, dropout, self._recall, self._imagine)
+        return dream(*parts, *context, horizon, dropout, self._recall, self._imagine)

@@ -9,11 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from mirrormark.mind.codec import BodyLook
-from mirrormark.mind.latent import LatentSpec, draw
+from mirrormark.mind.latent import LatentSpec
 from mirrormark.mind.numerics import WideLinear, full_precision
 from mirrormark.mind.prediction import Following, GridFollowing, Predictor
 from mirrormark.mind.reading import By, Reading
 from mirrormark.mind.transformer import Activation, Block, Cache, Kernel, Norm
+
+KERNEL: Kernel = "sdpa"
+"""How attention is computed; no effect on the result (ours)."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,6 @@ class DynamicsConfig:
     reads: By = "classes"
     """Sequence model, policy and value read a latent by its classes' names (paper) or by the levels that
     they stand for (ours; swift)."""
-    kernel: Kernel = "sdpa"
-    """How attention is computed; no effect on the result (ours)."""
 
     def __post_init__(self) -> None:
         for name in ("dropout", "unimix", "recalls"):
@@ -76,7 +77,7 @@ class Dynamics(nn.Module):
         self.position = nn.Parameter(torch.randn(c.max_length, c.width) * 0.02)
         self.norm_in = nn.LayerNorm(c.width)
         self.blocks = nn.ModuleList(
-            Block(c.width, c.heads, c.ffn, c.norm, c.activation, c.dropout, c.kernel) for _ in range(c.layers)
+            Block(c.width, c.heads, c.ffn, c.norm, c.activation, c.dropout, KERNEL) for _ in range(c.layers)
         )
         self.norm_out = nn.LayerNorm(c.width) if c.norm == "pre" else nn.Identity()
         self.look = look
@@ -143,12 +144,13 @@ class Dynamics(nn.Module):
         rest = self._following(hidden, present, following[..., : self.split])
         return self.spec.log_probs(torch.cat((first, rest), -1), mix)
 
-    def draw(self, hidden: Tensor, present: Tensor, temperature: float = 1.0) -> Tensor:
+    def draw(self, hidden: Tensor, present: Tensor) -> Tensor:
         """A next latent (..., K) from that prediction."""
-        first = self._drawn(self.first.spec, self._leading(hidden, present), temperature)
+        unimix = self.config.unimix
+        first = self.first.spec.sample(self._leading(hidden, present), unimix)
         if self.rest is None:
             return first
-        rest = self._drawn(self.rest.spec, self._following(hidden, present, first), temperature)
+        rest = self.rest.spec.sample(self._following(hidden, present, first), unimix)
         return torch.cat((first, rest), -1)
 
     def _leading(self, hidden: Tensor, present: Tensor) -> Tensor:
@@ -163,11 +165,6 @@ class Dynamics(nn.Module):
         if self.look is None:
             return self.rest(h, rest, first)
         return self.rest(h, rest, first, self.look(torch.cat((first, rest), -1)), trace)
-
-    def _drawn(self, spec: LatentSpec, flat: Tensor, temperature: float) -> Tensor:
-        if temperature != 1:
-            return draw(spec.log_probs(flat, self.config.unimix), temperature)
-        return spec.sample(flat, self.config.unimix)
 
     def init_cache(self, batch: int, max_len: int) -> Cache:
         """An empty memory for `max_len` control steps."""

@@ -14,34 +14,30 @@ from torch import Tensor
 from mirrormark.mind.latent import kl, pick
 from mirrormark.mind.numerics import TwoHot
 
+BETA_DYN, BETA_REP = 0.5, 0.1
+"""Weights of the dynamics and the representation loss (paper, Table III)."""
+FREE_NATS = 1.0
+"""KL below this costs nothing more (paper, E9); summed over tokens, clipped per time step."""
+SELF_PRIOR_EMA = 1.0
+"""Weight of KL(EMA || online) in the self-prior's loss (paper, E10)."""
+POLICY_CLIP = 0.2
+"""Of what really happened, the policy learns until an action is so much more or less likely than when it was
+done (ours; Schulman et al. 2017, PPO's ε)."""
+
 
 @dataclass(frozen=True)
 class LossConfig:
     """Weights of the losses. Defaults: preset paper."""
 
-    dynamics: float = 0.5
-    """β_dyn (paper, Table III)."""
-    representation: float = 0.1
-    """β_rep (paper, Table III)."""
-    free_nats: float = 1.0
-    """KL below this costs nothing more (paper, E9); summed over tokens, clipped per time step."""
-    dynamics_posture: float = 1.0
-    """Weight in E9 of what the joint angles' tokens cost, beside 1 for all that follow them (paper: 1). Below
-    it more is learned of what is seen: joints move in every frame, a mark comes off in one of a thousand. The
-    metric `dynamics` is weighed alike."""
     decoder: Literal["latent", "embedding", "off"] = "latent"
     """Auxiliary decoder loss: from the stopped latent (paper), from the mixer's embedding (public code), none
     (D4)."""
-    vector_weight: float = 1.0
-    """Weight of the squared error of vector senses against images (not given)."""
     quiet: float = 0.0
     """Weight of the rate term that keeps FSQ tokens at their centre level (ours; 0 in the paper's codec)."""
     quiet_ramp: float = 0.0
     """Share of the codec's phase over which that weight grows from 0 (ours; 0: full at once). A cell that
     falls silent before its tokens mean anything to the decoder stays so (notebook: cells that never
     woke)."""
-    self_prior_ema: float = 1.0
-    """Weight of KL(EMA || online) in the self-prior's loss (paper, E10)."""
     value_ema: float = 1.0
     """Weight of the pull towards the slow value (paper, E11)."""
     value_lived: float = 0.0
@@ -50,18 +46,11 @@ class LossConfig:
     policy_lived: float = 0.0
     """Share of real life, the rest being dreams, in what the policy learns from (ours; swift: .97): the cost
     of what it really came to see. Above 0, it learns nothing before it has lived."""
-    policy_clip: float = 0.2
-    """Of what really happened, the policy learns until an action is so much more or less likely than when it
-    was done (ours; Schulman et al. 2017, PPO's ε)."""
 
     def __post_init__(self) -> None:
         for name in ("quiet_ramp", "value_lived", "policy_lived"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"losses.{name} is {getattr(self, name)}: a share is a number from 0 to 1.")
-        if self.dynamics_posture < 0:
-            raise ValueError("losses.dynamics_posture must not be negative: 1 weighs all tokens alike.")
-        if self.policy_clip <= 0:
-            raise ValueError(f"losses.policy_clip is {self.policy_clip}: give a number above 0.")
 
 
 def reconstruction_loss(prediction: Tensor, target: Tensor, axes: int) -> Tensor:
@@ -86,12 +75,11 @@ def representation_loss(posterior: Tensor, prior: Tensor, free_nats: float) -> T
     return kl(posterior, prior.detach()).clamp_min(free_nats).mean()
 
 
-def point_dynamics_loss(latent: Tensor, prior: Tensor, free_nats: float, heed: Tensor) -> Tensor:
+def point_dynamics_loss(latent: Tensor, prior: Tensor, free_nats: float) -> Tensor:
     """E9 where the posterior is a point mass: the KL is a cross-entropy, and there is no representation
-    loss. heed (K,): weight of each token, once the whole costs more than the free nats."""
-    cost = -pick(prior, latent)
-    free = cost.sum(-1) <= free_nats  # asked so that a cost that is no number stays none
-    return torch.where(free, free_nats, (cost * heed).sum(-1)).mean()
+    loss."""
+    cost = -pick(prior, latent).sum(-1)
+    return torch.where(cost <= free_nats, free_nats, cost).mean()  # a cost that is no number stays none
 
 
 def quiet_loss(activation: Tensor, softness: float = 0.05) -> Tensor:

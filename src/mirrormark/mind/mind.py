@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from mirrormark.mind.codec import Code, Codec, CodecConfig, Prediction
 from mirrormark.mind.codec_categorical import CategoricalCodec
-from mirrormark.mind.codec_fsq import FSQCodec
 from mirrormark.mind.codec_senses import SensesCodec, SymbolicCodec
 from mirrormark.mind.dream import Dream, dream
 from mirrormark.mind.dynamics import Dynamics, DynamicsConfig
@@ -23,6 +22,9 @@ from mirrormark.mind.outlook import Outlook, OutlookConfig
 from mirrormark.mind.policy import Policy, PolicyConfig, Value, ValueConfig
 from mirrormark.mind.self_prior import SelfPrior, SelfPriorConfig
 from mirrormark.mind.senses import Observation, Senses
+
+EMA_DECAY = 0.98
+"""Decay of the slow copies of self-prior and value (paper, Table III)."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +42,10 @@ class ImaginationConfig:
     for longer than that is forgotten."""
     discount: float = 0.997
     """γ (paper, Table III)."""
-    lambda_: float = 0.95
-    """λ of the return (paper, Table III)."""
     entropy: float = 3e-4
     """η, weight of the policy's entropy (paper, Table III)."""
     centre_cost: bool = False
     """Subtract the batch mean from G before returns (D11; swift: on)."""
-    temperature: float = 1.0
-    """Of the dreamed latents (paper: 1)."""
     dropout: bool = False
     """Keep the sequence model's dropout on while imagining (D9; public code: on)."""
     posture_precision: float = 1.0
@@ -56,27 +54,16 @@ class ImaginationConfig:
     range_of: Literal["returns", "excess"] = "returns"
     """S is the range of the returns (paper), or of what they exceed the value by (ours; swift): states that
     differ for good, as marked and unmarked ones, then do not shrink what an action adds."""
-    range_low: float = 0.05
-    """Lower percentile of the return range S (paper, Table III)."""
-    range_high: float = 0.95
-    """Upper percentile of the return range S (paper, Table III)."""
-    range_decay: float = 0.99
-    """Decay of the smoothed S (not given; DreamerV3)."""
 
     def __post_init__(self) -> None:
         if self.horizon < 1 or self.context < 1:
             raise ValueError("imagination.horizon and imagination.context must be at least 1 control step.")
-        if not (0 < self.discount <= 1 and 0 <= self.lambda_ <= 1):
-            raise ValueError("imagination.discount must lie in (0, 1] and imagination.lambda_ in [0, 1].")
-        for name in ("remembers", "temperature"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"imagination.{name} is {getattr(self, name)}: it cannot be negative.")
-        if not 0 <= self.range_decay <= 1:
-            raise ValueError(f"imagination.range_decay is {self.range_decay}: give a number from 0 to 1.")
+        if not 0 < self.discount <= 1:
+            raise ValueError("imagination.discount must lie in (0, 1].")
+        if self.remembers < 0:
+            raise ValueError(f"imagination.remembers is {self.remembers}: it cannot be negative.")
         if self.posture_precision < 0:
             raise ValueError("imagination.posture_precision must not be negative: 1 weighs all tokens alike.")
-        if not 0 <= self.range_low < self.range_high <= 1:
-            raise ValueError("imagination.range_low must lie below range_high, both from 0 to 1.")
 
 
 @dataclass(frozen=True)
@@ -103,7 +90,6 @@ class MindConfig:
 
 CODECS: dict[str, type[Codec]] = {
     "categorical": CategoricalCodec,
-    "fsq": FSQCodec,
     "senses": SensesCodec,
     "symbolic": SymbolicCodec,
 }
@@ -169,19 +155,9 @@ class Mind(nn.Module):
         ahead = config.outlook
         self.outlook = Outlook(self.dynamics.reading, seen, ahead) if ahead.control_steps else None
         self.ema = SlowCopies(self.self_prior, self.value)
-        self.return_range = PercentileRange(i.range_low, i.range_high, i.range_decay)
-        self.register_buffer(
-            "precision",
-            self._weighing("imagination.posture_precision", i.posture_precision),
-            persistent=False,
-        )
+        self.return_range = PercentileRange()
+        self.register_buffer("precision", self._precision(i.posture_precision), persistent=False)
         self.precision: Tensor
-        self.register_buffer(
-            "heed",
-            self._weighing("losses.dynamics_posture", config.losses.dynamics_posture),
-            persistent=False,
-        )
-        self.heed: Tensor
         # On the device, for a captured train step to read: how much of losses.quiet counts by now.
         self.register_buffer("quiet_share", torch.ones(()), persistent=False)
         self.quiet_share: Tensor
@@ -191,13 +167,13 @@ class Mind(nn.Module):
         ramp = self.config.losses.quiet_ramp
         self.quiet_share.fill_(min(progress / ramp, 1.0) if ramp else 1.0)
 
-    def _weighing(self, name: str, weight: float) -> Tensor:
-        """Weight of each token, (K,): that of the named field for the joints' own, 1 for all others."""
+    def _precision(self, weight: float) -> Tensor:
+        """Weight of each token in G, (K,): `weight` for the joints' own, 1 for all others."""
         weights = torch.ones(self.spec.K)
         if weight != 1:
             if "proprioception" not in self.codec.tokens:
                 raise ValueError(
-                    f"{name} = {weight} needs joint angles with tokens of their own: "
+                    f"imagination.posture_precision = {weight} needs joint angles with tokens of their own: "
                     f"use codec.kind senses or symbolic, or 1."
                 )
             weights[self.codec.tokens["proprioception"]] = weight
@@ -244,13 +220,12 @@ class Mind(nn.Module):
             context_latent,
             context_action,
             i.horizon if horizon is None else horizon,
-            i.temperature,
             i.dropout,
         )
 
     def update_ema(self, self_prior: bool = True, value: bool = True) -> None:
         """Let the slow copies follow; call after the optimisers' steps."""
         if self_prior:
-            ema_update(self.ema.self_prior, self.self_prior, self.config.self_prior.ema_decay)
+            ema_update(self.ema.self_prior, self.self_prior, EMA_DECAY)
         if value:
-            ema_update(self.ema.value, self.value, self.config.value.ema_decay)
+            ema_update(self.ema.value, self.value, EMA_DECAY)

@@ -107,10 +107,16 @@ def quantile(x: Tensor, q: float) -> Tensor:
     return torch.lerp(ordered[below], ordered[above], place - below)
 
 
+RANGE_LOW, RANGE_HIGH = 0.05, 0.95
+"""Percentiles between which the return range S lies (paper, Table III)."""
+RANGE_DECAY = 0.99
+"""Decay of the smoothed S (not given; DreamerV3)."""
+
+
 class PercentileRange(nn.Module):
     """S of E11: the range between two percentiles of the returns, smoothed over steps."""
 
-    def __init__(self, low: float = 0.05, high: float = 0.95, decay: float = 0.99):
+    def __init__(self, low: float = RANGE_LOW, high: float = RANGE_HIGH, decay: float = RANGE_DECAY):
         super().__init__()
         self.low, self.high, self.decay = low, high, decay
         self.register_buffer("ends", torch.zeros(2))

@@ -21,6 +21,9 @@ from mirrormark.mind.numerics import lambda_return
 from mirrormark.mind.policy import Policy, Value
 from mirrormark.mind.senses import Observation
 
+LAMBDA = 0.95
+"""λ of the return (paper, Table III)."""
+
 
 class Objective(NamedTuple):
     """A loss and what to log about it."""
@@ -111,10 +114,7 @@ def codec_objective(mind: Mind, observation: Observation, code: Code | None = No
     codec, weights = mind.codec, mind.config.losses
     code = codec.encode(observation) if code is None else code
     terms = _reconstruction(mind, code, observation) if codec.learned else {}
-    senses = {name: codec.senses[name.removeprefix("auxiliary_")] for name in terms}
-    scales: dict[str, float | Tensor] = {
-        name: weights.vector_weight if sense.kind == "vector" else 1.0 for name, sense in senses.items()
-    }
+    scales: dict[str, float | Tensor] = dict.fromkeys(terms, 1.0)
     if code.activation is not None:
         terms["quiet"], scales["quiet"] = L.quiet_loss(code.activation), weights.quiet * mind.quiet_share
     if not terms:
@@ -155,21 +155,20 @@ def dynamics_objective(
     from 0..t.
 
     posterior (B, T, K, widest) and straight_through (B, T, total): from a categorical encoder that learns
-    along. Without them the latents are point masses (fsq, senses, symbolic, or a frozen codec). Gradient:
+    along. Without them the latents are point masses (senses, symbolic, or a frozen codec). Gradient:
     dynamics (and encoder through the representation loss and the straight-through latents, where given)."""
-    weights = mind.config.losses
     inputs = latent if straight_through is None else straight_through
     hidden = mind.dynamics(inputs[:, :-1], action[:, :-1])
     prior = mind.dynamics.logits(hidden, inputs[:, :-1], latent[:, 1:])
     if posterior is None:
-        terms = {"dynamics": L.point_dynamics_loss(latent[:, 1:], prior, weights.free_nats, mind.heed)}
-        scales = {"dynamics": weights.dynamics}
+        terms = {"dynamics": L.point_dynamics_loss(latent[:, 1:], prior, L.FREE_NATS)}
+        scales = {"dynamics": L.BETA_DYN}
     else:
         terms = {
-            "dynamics": L.dynamics_loss(posterior[:, 1:], prior, weights.free_nats),
-            "representation": L.representation_loss(posterior[:, 1:], prior, weights.free_nats),
+            "dynamics": L.dynamics_loss(posterior[:, 1:], prior, L.FREE_NATS),
+            "representation": L.representation_loss(posterior[:, 1:], prior, L.FREE_NATS),
         }
-        scales = {"dynamics": weights.dynamics, "representation": weights.representation}
+        scales = {"dynamics": L.BETA_DYN, "representation": L.BETA_REP}
     return Objective(L.weighted_sum(terms, scales), {n: t.detach() for n, t in terms.items()})
 
 
@@ -191,7 +190,7 @@ def self_prior_objective(mind: Mind, latent: Tensor) -> Objective:
     online = mind.self_prior.logits(latent)
     with torch.no_grad():
         slow = mind.ema.self_prior.logits(latent)
-    loss = L.self_prior_loss(online, slow, latent, mind.config.losses.self_prior_ema)
+    loss = L.self_prior_loss(online, slow, latent, L.SELF_PRIOR_EMA)
     surprise = -L.pick(online.detach(), latent).sum(-1)
     return Objective(loss, {"self_prior": loss.detach(), "G_everyday": surprise.mean()})
 
@@ -209,7 +208,7 @@ def behaviour_objective(
         centre = cost.mean() if c.centre_cost else 0.0  # D11
     read = mind.dynamics.reading(dreamed.latent)
     late = L.discounts(cost.shape[1], c.discount, cost)
-    trust = torch.full_like(late, c.lambda_)
+    trust = torch.full_like(late, LAMBDA)
     critic, value, returns = _critic(mind, read, dreamed.hidden, cost - centre, trust, late)
     value_metrics = {"value_loss": critic.detach(), "value": value.mean()}
     with torch.no_grad():
@@ -241,7 +240,7 @@ def behaviour_objective(
 def _lived_objectives(mind: Mind, lived: Lived, centre: Tensor | float) -> tuple[Objective, Objective]:
     """E11 on what really happened: (policy objective, value objective)."""
     c, w, read = mind.config.imagination, mind.config.losses, mind.dynamics.reading(lived.latent)
-    trust = c.lambda_ * lived.goes_on  # what everyday movement leads to is not the policy's doing
+    trust = LAMBDA * lived.goes_on  # what everyday movement leads to is not the policy's doing
     critic, _, _ = _critic(mind, read, lived.hidden, lived.cost - centre, trust, lived.weight)
     with torch.no_grad():
         # By the value as it was: what it has learned since of these very episodes is no longer a surprise.
@@ -257,13 +256,13 @@ def _lived_objectives(mind: Mind, lived: Lived, centre: Tensor | float) -> tuple
         return Objective(critic.new_zeros(()), {}), value_objective
     acted = mind.policy(read[:, :-1], lived.hidden[:, :-1])
     log_prob = acted.log_prob_of(lived.action)
-    loss = L.lived_policy_loss(log_prob, lived.log_prob, excess, w.policy_clip) - c.entropy * acted.entropy()
+    loss = L.lived_policy_loss(log_prob, lived.log_prob, excess, L.POLICY_CLIP) - c.entropy * acted.entropy()
     policy = (lived.weight * loss).mean()
     learned = (1 - (log_prob.detach() - lived.log_prob).exp()) * excess.sign()
     metrics = {
         "policy_lived": policy.detach(),
         "cost_lived": (lived.weight * lived.cost).mean(),
-        "clipped": (lived.weight * (learned > w.policy_clip)).mean(),
+        "clipped": (lived.weight * (learned > L.POLICY_CLIP)).mean(),
     }
     return Objective(policy, metrics), value_objective
 

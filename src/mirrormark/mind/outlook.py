@@ -22,8 +22,6 @@ class OutlookConfig:
     control_steps: int = 0
     """Over how many control steps of everyday movement G is foretold; what is foretold then is the cost of a
     state, instead of its own G (ours; 0 = off, as in the paper; swift: 24)."""
-    layers: int = 3
-    """Linear layers (ours)."""
     hidden: int = 256
     """Hidden units (ours)."""
     bins: int = 151
@@ -34,10 +32,8 @@ class OutlookConfig:
     def __post_init__(self) -> None:
         if self.control_steps < 0:
             raise ValueError("outlook.control_steps must not be negative: 0 leaves the outlook out.")
-        if self.layers < 2 or self.bins < 2 or self.reach <= 0:
-            raise ValueError(
-                "outlook.layers and outlook.bins must be at least 2, outlook.reach above 0 nats."
-            )
+        if self.bins < 2 or self.reach <= 0:
+            raise ValueError("outlook.bins must be at least 2, outlook.reach above 0 nats.")
 
 
 class Outlook(Foreteller):
@@ -45,4 +41,4 @@ class Outlook(Foreteller):
 
     def __init__(self, reading: Reading, hidden_size: int, config: OutlookConfig):
         two_hot = TwoHot(config.bins, 0.0, config.reach, linear=True)
-        super().__init__(reading, hidden_size, config.hidden, config.layers, two_hot)
+        super().__init__(reading, hidden_size, config.hidden, two_hot)

@@ -13,22 +13,21 @@ from torch import Tensor, nn
 from mirrormark.mind.numerics import TwoHot, WideLinear, full_precision
 from mirrormark.mind.reading import Reading
 
+LAYERS = 3
+"""Linear layers of policy, value (paper, Table II) and outlook (ours)."""
+MIN_STD, MAX_STD = 0.1, 1.0
+"""Smallest and largest standard deviation of an action before tanh (not given)."""
+
 
 @dataclass(frozen=True)
 class PolicyConfig:
     """The policy network. Defaults: preset paper."""
 
-    layers: int = 3
-    """Linear layers (paper, Table II)."""
     hidden: int = 128
     """Hidden units (paper, Table II)."""
     bounded_mean: bool = True
     """tanh on the mean before the tanh normal, so the mode stays within ±.76 (public code, D20; swift:
     off)."""
-    min_std: float = 0.1
-    """Smallest standard deviation before tanh (not given)."""
-    max_std: float = 1.0
-    """Largest standard deviation before tanh (not given)."""
     persistence: float = 0.0
     """Of an acting body's noise, how much lasts until the next control step (ours; swift: .95). 0: every step
     has its own, which hardly moves an arm; so have dreams."""
@@ -44,10 +43,6 @@ class PolicyConfig:
     """Act on the latent of the present frame, or on a prediction of it, blind to it (public code; D10)."""
 
     def __post_init__(self) -> None:
-        if self.layers < 2:
-            raise ValueError(f"policy.layers is {self.layers}: give at least 2.")
-        if not 0 < self.min_std <= self.max_std:
-            raise ValueError("policy.min_std must be above 0 and not above policy.max_std.")
         for name in ("persistence", "final_persistence"):
             if not 0 <= (getattr(self, name) or 0) < 1:
                 given = getattr(self, name)
@@ -66,8 +61,6 @@ class PolicyConfig:
 class ValueConfig:
     """The value network. Defaults: preset paper."""
 
-    layers: int = 3
-    """Linear layers (paper, Table II)."""
     hidden: int = 256
     """Hidden units (paper, Table II)."""
     bins: int = 255
@@ -77,12 +70,10 @@ class ValueConfig:
     bins are biased there."""
     reach: float = 20.0
     """Bins span ± this, in symlog space (not given; DreamerV3) or, linear, in nats."""
-    ema_decay: float = 0.98
-    """Decay of the slow copy (paper, Table III)."""
 
     def __post_init__(self) -> None:
-        if self.layers < 2 or self.bins < 2 or self.reach <= 0:
-            raise ValueError("value.layers and value.bins must be at least 2, value.reach above 0.")
+        if self.bins < 2 or self.reach <= 0:
+            raise ValueError("value.bins must be at least 2, value.reach above 0.")
 
 
 _FULL = 1 - 2**-11
@@ -128,10 +119,10 @@ def _log_slope(raw: Tensor) -> Tensor:
     return 2 * (math.log(2) - raw - F.softplus(-2 * raw))
 
 
-def mlp(inputs: int, hidden: int, layers: int) -> nn.Sequential:
-    """`layers` - 1 hidden layers, each linear, layer norm, ReLU; the caller adds the last one."""
+def mlp(inputs: int, hidden: int) -> nn.Sequential:
+    """LAYERS - 1 hidden layers, each linear, layer norm, ReLU; the caller adds the last one."""
     parts: list[nn.Module] = []
-    for layer in range(layers - 1):
+    for layer in range(LAYERS - 1):
         linear = nn.Linear(hidden, hidden) if layer else WideLinear(inputs, hidden)
         parts += [linear, nn.LayerNorm(hidden), nn.ReLU()]
     return nn.Sequential(*parts)
@@ -143,7 +134,7 @@ class Policy(nn.Module):
     def __init__(self, reading: Reading, hidden_size: int, actions: int, config: PolicyConfig):
         super().__init__()
         self.reading, self.config, self.hidden_size = reading, config, hidden_size
-        self.body = mlp(reading.size + hidden_size, config.hidden, config.layers)
+        self.body = mlp(reading.size + hidden_size, config.hidden)
         self.head = nn.Linear(config.hidden, 2 * actions)
 
     def forward(self, latent: Tensor, hidden: Tensor) -> TanhNormal:
@@ -151,20 +142,19 @@ class Policy(nn.Module):
         x = self.body(self.reading.beside(latent, hidden[..., : self.hidden_size]))
         with full_precision(x):
             mean, spread = self.head(x.float()).chunk(2, -1)
-        c = self.config
-        if c.bounded_mean:
+        if self.config.bounded_mean:
             mean = mean.tanh()
         # +2: exploration starts near the widest
-        return TanhNormal(mean, c.min_std + (c.max_std - c.min_std) * torch.sigmoid(spread + 2))
+        return TanhNormal(mean, MIN_STD + (MAX_STD - MIN_STD) * torch.sigmoid(spread + 2))
 
 
 class Foreteller(nn.Module):
     """(latent, hidden) -> a number of nats, as a two-hot."""
 
-    def __init__(self, reading: Reading, hidden_size: int, hidden: int, layers: int, two_hot: TwoHot):
+    def __init__(self, reading: Reading, hidden_size: int, hidden: int, two_hot: TwoHot):
         super().__init__()
         self.reading, self.hidden_size, self.two_hot = reading, hidden_size, two_hot
-        self.body = mlp(reading.size + hidden_size, hidden, layers)
+        self.body = mlp(reading.size + hidden_size, hidden)
         self.head = WideLinear(hidden, two_hot.bins)
 
     def logits(self, latent: Tensor, hidden: Tensor) -> Tensor:
@@ -183,6 +173,6 @@ class Value(Foreteller):
 
     def __init__(self, reading: Reading, hidden_size: int, config: ValueConfig):
         two_hot = TwoHot(config.bins, -config.reach, config.reach, config.linear)
-        super().__init__(reading, hidden_size, config.hidden, config.layers, two_hot)
+        super().__init__(reading, hidden_size, config.hidden, two_hot)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)

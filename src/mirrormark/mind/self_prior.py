@@ -17,6 +17,8 @@ from mirrormark.mind.transformer import TRITON, Activation, Block, Kernel, Norm
 if TRITON or TYPE_CHECKING:
     from mirrormark.mind import fused
 
+KERNEL: Kernel = "plain"
+"""How attention is computed; no effect on the result (ours)."""
 Method = Literal["ancestral", "gibbs", "teacher_forced"]
 
 
@@ -36,15 +38,9 @@ class SelfPriorConfig:
     """Layer norm after (post) or before (pre) each residual branch (public code, D7)."""
     activation: Activation = "relu"
     """Non-linearity inside the blocks (public code, D7)."""
-    dropout: float = 0.0
-    """Dropout while learning (not given)."""
     vocabulary: Literal["shared", "per_token"] = "shared"
     """One table of classes for all tokens (paper: 32+1 words) or one for each token (ours: joints are not
     pixels)."""
-    ema_decay: float = 0.98
-    """Decay of the slow copy (paper, Table III)."""
-    kernel: Kernel = "plain"
-    """How attention is computed; no effect on the result (ours)."""
 
 
 class SelfPrior(nn.Module):
@@ -59,7 +55,7 @@ class SelfPrior(nn.Module):
         self.position = nn.Parameter(torch.randn(spec.K, c.width) * 0.02)
         self.norm_in = nn.LayerNorm(c.width)
         self.blocks = nn.ModuleList(
-            Block(c.width, c.heads, c.ffn, c.norm, c.activation, c.dropout, c.kernel) for _ in range(c.layers)
+            Block(c.width, c.heads, c.ffn, c.norm, c.activation, 0.0, KERNEL) for _ in range(c.layers)
         )
         self.norm_out = nn.LayerNorm(c.width) if c.norm == "pre" else nn.Identity()
         self.head = nn.Parameter(torch.randn(rows, c.width, spec.widest) * c.width**-0.5)
@@ -146,14 +142,13 @@ class SelfPrior(nn.Module):
         x = torch.cat((self.bos.to(embedded.dtype).expand(before.shape[0], 1, -1), embedded), 1)
         x = self.norm_in(x + self.position[: x.shape[1]])
         for block in self.blocks:
-            x = block(x, dropout=self.training)
+            x = block(x)
         return self.norm_out(x)
 
     def _rates_only(self, before: Tensor) -> bool:
-        """Whether all layers can be one kernel: no gradient, no dropout, half precision, sizes that fit."""
+        """Whether all layers can be one kernel: no gradient, half precision, sizes that fit."""
         c = self.config
-        drops = self.training and c.dropout > 0
-        if not TRITON or drops or torch.is_grad_enabled() or working_dtype(before) == torch.float32:
+        if not TRITON or torch.is_grad_enabled() or working_dtype(before) == torch.float32:
             return False
         return fused.fit(c.width, c.heads, c.ffn, self.spec.K, before)
 

@@ -1,5 +1,5 @@
-"""Fast vision for the fsq and senses codecs: space-to-depth in, pixel shuffle out, channel RMS norm, SiLU.
-The decoder starts from a coarse map painted by a *posture* (angles, or the whole code) and takes up the
+"""Fast vision for the senses codec: space-to-depth in, pixel shuffle out, channel RMS norm, SiLU.
+The decoder starts from a coarse map painted by a *posture* (angles) and takes up the
 cells' tokens on the way."""
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from mirrormark.mind.numerics import full_precision
 from mirrormark.mind.senses import centred_image
 
-COARSE = 4  # the decoder's first map is COARSE × COARSE
+COARSE = 4
+"""Cells, with tokens of their own, and the decoder's first map are COARSE × COARSE (ours; learning.md)."""
 GLANCE = 8  # the side of the picture from which the scene is told
 
 
@@ -82,14 +83,13 @@ class SceneEncoder(nn.Module):
 
 
 class CellEncoder(nn.Module):
-    """Image and posture -> raw scalars for each of grid × grid cells. A cell sees its own features, a summary
+    """Image and posture -> raw scalars for each of COARSE² cells. A cell sees its own features, a summary
     of the whole image and the posture."""
 
     def __init__(
         self,
         size: int,
         channels: int,
-        grid: int,
         posture: int,
         scalars: int,
         most: int,
@@ -97,11 +97,7 @@ class CellEncoder(nn.Module):
         summary: int = 256,
     ):
         super().__init__()
-        all_widths = _widths(size, channels, most)
-        widths = {r: w for r, w in all_widths.items() if r >= grid}
-        if grid not in widths:
-            raise ValueError(f"codec.grid must be one of {sorted(all_widths)}, got {grid}")
-        steps = list(widths.values())
+        steps = list(_widths(size, channels, most).values())
         self.first = nn.Conv2d(12 * images, steps[0], 3, padding=1)
         self.first_block = Residual(steps[0])
         self.halve = nn.ModuleList(nn.Conv2d(4 * a, b, 1) for a, b in pairwise(steps))
@@ -109,53 +105,39 @@ class CellEncoder(nn.Module):
         self.summarise = nn.Linear(steps[-1] + posture, summary)
         self.cell = nn.Linear(steps[-1], summary)
         self.around = nn.Linear(summary, summary)
-        self.place = nn.Parameter(torch.zeros(grid * grid, summary))
+        self.place = nn.Parameter(torch.zeros(COARSE * COARSE, summary))
         self.out = nn.Linear(summary, scalars)
 
     def forward(self, image: Tensor, posture: Tensor, expected: Tensor | None = None) -> Tensor:
         """image and, where it is built for two, what was expected in its place (N, S, S, 3; the latter
-        already in [-.5, .5]), posture (N, P) -> (N, grid², scalars)."""
+        already in [-.5, .5]), posture (N, P) -> (N, cells, scalars)."""
         image = centred_image(image)
         x = image if expected is None else torch.cat((image, image - expected), -1)
         x = F.pixel_unshuffle(x.permute(0, 3, 1, 2), 2)
         x = self.first_block(self.first(x.contiguous(memory_format=torch.channels_last)))
         for halve, block in zip(self.halve, self.blocks):
             x = block(halve(F.pixel_unshuffle(x, 2)))
-        cells = x.flatten(2).transpose(1, 2)  # (N, grid², channels)
+        cells = x.flatten(2).transpose(1, 2)  # (N, cells, channels)
         summary = F.silu(self.summarise(torch.cat((cells.mean(1), posture.to(cells.dtype)), -1)))
         return self.out(F.silu(self.cell(cells) + self.around(summary).unsqueeze(1) + self.place))
 
 
 class CellDecoder(nn.Module):
-    """Posture and cells' scalars -> image in [-.5, .5]. posture size 0: the coarse map is a learned
-    constant."""
+    """Posture and cells' scalars -> image in [-.5, .5]."""
 
-    def __init__(
-        self,
-        size: int,
-        channels: int,
-        grid: int,
-        posture: int,
-        scalars: int,
-        most: int,
-        posture_width: int,
-    ):
+    def __init__(self, size: int, channels: int, posture: int, scalars: int, most: int, posture_width: int):
         super().__init__()
         widths = _widths(size, channels, most)
-        self.grid, self.posture = grid, posture
         self.coarse_width = widths[COARSE]
         coarse = self.coarse_width * COARSE * COARSE
-        if posture:
-            self.paint = nn.Sequential(
-                nn.Linear(posture, posture_width),
-                nn.SiLU(),
-                nn.Linear(posture_width, posture_width),
-                nn.SiLU(),
-                nn.Linear(posture_width, coarse),
-            )
-        else:
-            self.constant = nn.Parameter(torch.zeros(coarse))
-        self.take = nn.Linear(scalars, widths[grid]) if grid else None
+        self.paint = nn.Sequential(
+            nn.Linear(posture, posture_width),
+            nn.SiLU(),
+            nn.Linear(posture_width, posture_width),
+            nn.SiLU(),
+            nn.Linear(posture_width, coarse),
+        )
+        self.take = nn.Linear(scalars, self.coarse_width)
         steps = list(widths.items())[::-1]  # coarse to fine
         self.start = Residual(steps[0][1])
         self.enlarge = nn.ModuleList(nn.Conv2d(a, 4 * b, 1) for (_, a), (_, b) in pairwise(steps))
@@ -164,20 +146,12 @@ class CellDecoder(nn.Module):
         self.last = nn.Conv2d(steps[-1][1], 12, 3, padding=1)
         nn.init.zeros_(self.last.weight)  # start from a grey image, not from noise
 
-    def forward(self, posture: Tensor | None, cells: Tensor | None, batch: int) -> Tensor:
-        """posture (N, P), cells (N, grid², scalars) -> (N, S, S, 3)."""
-        flat = self.paint(posture) if self.posture else self.constant.expand(batch, -1)
-        x = flat.unflatten(-1, (COARSE, COARSE, self.coarse_width)).permute(0, 3, 1, 2)
-        x = self.start(self._with_cells(x, cells))
+    def forward(self, posture: Tensor, cells: Tensor) -> Tensor:
+        """posture (N, P), cells (N, cells, scalars) -> (N, S, S, 3)."""
+        x = self.paint(posture).unflatten(-1, (COARSE, COARSE, self.coarse_width)).permute(0, 3, 1, 2)
+        x = self.start(x + self.take(cells).unflatten(1, (COARSE, COARSE)).permute(0, 3, 1, 2))
         for i, block in enumerate(self.blocks):
             if i:
-                x = self._with_cells(F.pixel_shuffle(self.enlarge[i - 1](x), 2), cells)
+                x = F.pixel_shuffle(self.enlarge[i - 1](x), 2)
             x = block(x)
         return F.pixel_shuffle(self.last(F.silu(self.norm(x))), 2).permute(0, 2, 3, 1)
-
-    def _with_cells(self, x: Tensor, cells: Tensor | None) -> Tensor:
-        """Add the tokens where the map has one place for each cell."""
-        if self.take is None or cells is None or x.shape[-1] != self.grid:
-            return x
-        taken = self.take(cells).unflatten(1, (self.grid, self.grid)).permute(0, 3, 1, 2)
-        return x + taken

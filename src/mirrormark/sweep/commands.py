@@ -19,7 +19,6 @@ from mirrormark.life import commands as life_commands
 from mirrormark.life.schedule import Schedule
 from mirrormark.sweep import estimate, journal, report, results, status
 from mirrormark.sweep import plan as plans
-from mirrormark.sweep.calibrate import calibrate
 from mirrormark.sweep.drive import drive
 from mirrormark.sweep.engine_processes import Processes, fitting, gpus_here
 from mirrormark.sweep.engine_ray import Ray, installed
@@ -44,7 +43,6 @@ def sweep(
     address: str | None = None,
     dry_run: bool = False,
     commands: bool = False,
-    calibrate_s: float = 120.0,
 ) -> None:
     """Train and examine seeds × bodies × settings, and write one report; started again, it goes on.
 
@@ -55,7 +53,6 @@ def sweep(
         address: An existing Ray cluster whose machines share the folder; None: Ray on this machine.
         dry_run: Only tell what would run, how long it takes and how much disk it needs.
         commands: Only claim the folder and print the commands, one line a run, for another scheduler.
-        calibrate_s: With --dry-run and no run in the folder yet: try the first run this long; 0: do not.
     """
     described = read(spec)
     jobs, folder = plan(described), Folder(out.resolve())
@@ -72,7 +69,7 @@ def sweep(
     if dry_run:
         if address is None:  # what a cluster has, it tells only when it is joined
             fitting(described.resources, os.cpu_count() or 1, gpus_here(), "this machine has")
-        _tell_plan(jobs, folder, described, calibrate_s, console)
+        _tell_plan(jobs, folder, described, console)
         return
     if not all(journal.examined(folder, job.name) for job in jobs):
         # The engine comes first: it refuses what does not fit, and then nothing should have been written.
@@ -170,14 +167,9 @@ def runs(folder: Path = Path("runs"), /) -> None:
     Console(width=None if sys.stdout.isatty() else _WIDE).print(status.table(found))
 
 
-def _tell_plan(jobs: Sequence[Job], folder: Folder, spec: Spec, limit_s: float, console: Console) -> None:
+def _tell_plan(jobs: Sequence[Job], folder: Folder, spec: Spec, console: Console) -> None:
     """What would run, and what that takes as far as anything was measured."""
     known = estimate.paces(jobs, folder)
-    if not known and limit_s > 0:
-        for body in dict.fromkeys(job.body for job in jobs):
-            first = next(job for job in jobs if job.body == body)
-            console.print(f"Measuring {first.name} for at most {limit_s:.0f} s …", highlight=False)
-            known[first.name] = calibrate(first, limit_s)
     shown = Table("run", "train", "exam", "disk", "measured on")
     costs = []
     for job in jobs:

@@ -11,6 +11,13 @@ KINDS = get_args(MovementKind)
 
 _STREAM = 0x6D6F7665  # keeps movement apart from the world's own random numbers for the same seed
 
+GOAL_CONTROL_STEPS = 25
+"""How long `goal` movement pursues one posture (ours)."""
+GOAL_GAIN = 3.0
+"""Its torque per joint error, both in their ranges' units (ours)."""
+GOAL_DAMPING = 6.0
+"""Its torque per joint speed in range units per control step (ours)."""
+
 
 @dataclass(frozen=True)
 class MovementConfig:
@@ -24,12 +31,6 @@ class MovementConfig:
     """Longest hold that an episode of `held` or `bouts` movement may draw (ours; learning.md)."""
     bout_control_steps: tuple[int, int] = (10, 40)
     """Shortest and longest bout of `bouts` movement, and rest between two of them (ours)."""
-    goal_control_steps: int = 25
-    """How long `goal` movement pursues one posture (ours)."""
-    goal_gain: float = 3.0
-    """Torque per joint error, both in their ranges' units (ours)."""
-    goal_damping: float = 6.0
-    """Torque per joint speed in range units per control step (ours)."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -39,7 +40,7 @@ class MovementConfig:
             raise ValueError(
                 "movement.bout_control_steps are the shortest and the longest bout: give two numbers from 1."
             )
-        if self.longest_hold_control_steps < 1 or self.goal_control_steps < 1:
+        if self.longest_hold_control_steps < 1:
             raise ValueError("movement holds must last at least 1 control step.")
 
 
@@ -64,7 +65,7 @@ class Movement:
             if self.config.kind in ("held", "bouts"):
                 self._hold[i] = rng.integers(1, self.config.longest_hold_control_steps + 1)
             elif self.config.kind == "goal":
-                self._hold[i] = self.config.goal_control_steps
+                self._hold[i] = GOAL_CONTROL_STEPS
             self._values[i] = rng.uniform(-1.0, 1.0, (self.horizon, self.actions))
             if self.config.kind == "bouts":
                 self._moves[i] = self._bouts(rng)
@@ -86,5 +87,5 @@ class Movement:
         angle = observation["proprioception"]
         speed = np.zeros_like(angle) if self._last is None else angle - self._last
         self._last = angle.copy()
-        torque = self.config.goal_gain * (value - angle) - self.config.goal_damping * speed
+        torque = GOAL_GAIN * (value - angle) - GOAL_DAMPING * speed
         return np.clip(torque, -1.0, 1.0).astype(np.float32)

@@ -71,9 +71,6 @@ class Body:
     """Height of the pane's centre."""
     torque_limit_nm: float
     """Every motor's limit; action 1 is this torque."""
-    odd_joints: tuple[str, ...] | None = None
-    """For a body that is its own mirror image, in which r_x and l_x belong together: joints whose angle
-    changes sign when left and right are exchanged. None: it is not."""
 
 
 _registry: dict[str, Body] = {}

@@ -227,6 +227,5 @@ INFANT = register(
         eye_keepout_m=0.015,
         mirror_centre_z_m=0.073,
         torque_limit_nm=TORQUE_LIMIT_NM,
-        odd_joints=("neck_yaw",),
     )
 )
