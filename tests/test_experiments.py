@@ -21,9 +21,9 @@ def experiment(name: str) -> ModuleType:
     return module
 
 
-def test_a_life_is_done_at_its_first_exam_point_from_there_on(tmp_path: Path):
+def test_a_run_is_done_at_its_first_evaluation_from_there_on(tmp_path: Path):
     side_by_side = experiment("side_by_side")
-    asked = side_by_side.SideBySide(tmp_path, tmp_path / "lives.txt", until=8_192)
+    asked = side_by_side.SideBySide(tmp_path, tmp_path / "runs.txt", until=8_192)
     assert not side_by_side._done(asked, "one")
     (tmp_path / "one").mkdir()
     exams = tmp_path / "one" / "exams.jsonl"
@@ -46,14 +46,14 @@ def test_newest_snapshots_come_home_in_turn(tmp_path: Path, capsys: pytest.Captu
     (there / "exams" / "all" / "parts").mkdir(parents=True)
     (there / "exams" / "all" / "results.json").write_text("{}")
     (there / "exams" / "all" / "parts" / "large.npz").write_text("large")
-    bring.tell_and_copy(bring.Out(there, out))
+    bring.report_and_copy(bring.Out(there, out))
     with tarfile.open(out / "logs.tgz") as logs:
         assert [name for name in logs.getnames() if "exams/" in name] == ["exams/all/results.json"]
     assert capsys.readouterr().out.count("512: removal 0.50\n") == 3
     assert len(list(out.glob("*.512.part-*"))) == 2
     (there / "one" / "snapshots" / "episodes-00001024").mkdir()
     (there / "one" / "snapshots" / "episodes-00001024" / "manifest.json").write_text("new")
-    bring.tell_and_copy(bring.Out(there, out))  # the third life, and what is new of the first
+    bring.report_and_copy(bring.Out(there, out))  # the third run, and what is new of the first
     came = tuple(path for path in out.iterdir() if path.name != "logs.tgz")
     assert len(came) == 4 and bring.bring(there, out, 9) == []
     bring.unpack(bring.Home(tmp_path / "home", came))
