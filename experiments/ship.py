@@ -1,6 +1,6 @@
 """Put an agent into the package: what `make demo` examines and `mirrormark lab` shows.
 
-    python experiments/ship.py SNAPSHOT BODY          the agent, without its tokenizer if that is the shipped one
+    python experiments/ship.py SNAPSHOT BODY          the agent, without its tokenizer if that is shipped
     python experiments/ship.py SNAPSHOT BODY --codec  only its tokenizer
     python experiments/ship.py SNAPSHOT BODY --to X   the same into the folder X, to be sent or examined
 

@@ -6,9 +6,10 @@ RUNS.txt has a line for each run: its name, then the words of `mirrormark train`
 
     seed-0 --preset swift --seed 0
 
-A run goes to its own end, or to its first evaluation at or after --until episodes (its learning rates fall as
-they would have). Run folders: FOLDER/NAME; what they print: FOLDER/NAME.log. Ctrl-C or SIGTERM lets each finish
-its iteration. Several of these may go at once if all their runs have names of their own.
+A run goes to its own end, or an iteration beyond its first evaluation at or after --until episodes (its
+learning rates fall as they would have). Run folders: FOLDER/NAME; what they print: FOLDER/NAME.log. Ctrl-C or
+SIGTERM lets each finish its iteration. Several of these may go at once if all their runs have names of their
+own.
 """
 
 import json

@@ -1,5 +1,5 @@
 """Every Python example of the README and the docs is run as it stands; links lead somewhere; tables hold
-what the exams and evaluations found; the README stays short."""
+what the exams and evaluations found; the README stays short, and what is tracked stays light."""
 
 import json
 import re
@@ -81,6 +81,17 @@ def test_links_lead_somewhere(page):
 
 def test_the_readme_has_at_most_700_words():
     assert len(README.read_text().split()) <= 700
+
+
+def test_what_is_tracked_is_light_enough_to_travel():
+    listed = subprocess.run(["git", "ls-files", "-z"], capture_output=True, text=True, check=False, cwd=ROOT)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    files = [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).exists()]
+    weights = ROOT / "src" / "mirrormark" / "weights"
+    light = sum(file.stat().st_size for file in files if weights not in file.parents)
+    whole = sum(file.stat().st_size for file in files)
+    assert light <= 6_000_000 and whole <= 50_000_000, f"{light} bytes without weights, {whole} with them"
 
 
 def test_the_readmes_table_is_what_the_shipped_infants_exam_found():
