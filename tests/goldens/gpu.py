@@ -1,5 +1,5 @@
-"""The same question on a GPU, at swift's networks and batches: three iterations of its tokenizer, and three over
-the shipped tokenizer with every stage open from the first episode.
+"""The same question on a GPU, at swift's networks and batches: three iterations of its tokenizer, and three
+over the shipped tokenizer with every stage open from the first episode.
 
     python gpu.py record OUT.json [--device cuda] [--eager] [--toy]   # of the tree on PYTHONPATH
     python gpu.py compare A.json B.json                               # largest relative difference by metric
@@ -52,7 +52,7 @@ def take(out: Path, device: str, eager: bool, toy: bool) -> None:
 
 
 def report(a: Path, b: Path) -> None:
-    """Whether all is equal, and the largest relative difference of each metric and of how far weights moved."""
+    """Whether all is equal, and the largest relative difference of each metric and of the weights' way."""
     one, other = json.loads(a.read_text()), json.loads(b.read_text())
     for phase in (phase for phase in PHASES if phase in one and phase in other):
         exact = not compare.differences(one[phase], other[phase])

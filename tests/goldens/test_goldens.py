@@ -1,6 +1,8 @@
-"""What must not change by accident, recomputed and compared within tolerances that another processor keeps and a
-learning rate that is 1% off does not. To the bit, on one machine: compare.sh. A commit that changes a golden on
-purpose records it anew (`python tests/goldens/record.py`) and says so and why.
+"""What must not change by accident, recomputed and compared within tolerances that another processor keeps
+and a learning rate that is 1% off does not. To the bit, on one machine: compare.sh.
+
+A commit that changes a golden on purpose records it anew (`python tests/goldens/record.py`), and says so and
+why.
 """
 
 import json
