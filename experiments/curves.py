@@ -1,8 +1,8 @@
-"""Lives side by side: the indicators of their exam points over the minutes that they have lived.
+"""Training runs side by side: the indicators of their evaluations over the minutes that they took.
 
-    python experiments/curves.py docs/images/learning LABEL=EXAMS.jsonl[:LIVES] ...
+    python experiments/curves.py docs/images/learning LABEL=EVALUATIONS.jsonl[:RUNS] ...
 
-LIVES: how many shared the GPU; a life that had a third of it has lived a third of its minutes.
+RUNS: how many shared the GPU; a run that had a third of it is drawn at a third of its minutes.
 """
 
 import argparse
@@ -10,10 +10,10 @@ import json
 import math
 from pathlib import Path
 
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 
 from mirrormark.report import style
-from mirrormark.sweep.figures import colours
 
 PANELS = {
     "removal_rate": "runs with the mark removed",
@@ -23,36 +23,37 @@ PANELS = {
 }
 
 
-def draw(axes: Axes, lives: dict[str, list[dict]], indicator: str) -> None:
-    """One indicator of all lives; chance is the first one's."""
-    for (label, rows), colour in zip(lives.items(), colours(len(lives))):
+def draw(axes: Axes, runs: dict[str, list[dict]], indicator: str) -> None:
+    """One indicator of all runs; chance is the first one's."""
+    for number, (label, rows) in enumerate(runs.items()):
         minutes, values = [row["minutes"] for row in rows], [row.get(indicator, math.nan) for row in rows]
+        colour = colormaps["viridis"](0.9 * number / max(1, len(runs) - 1))
         axes.plot(minutes, values, color=colour, linewidth=1.6, marker="o", markersize=3, label=label)
-    axes.set(xlabel="minutes of one H200 (wall time ÷ lives that shared it)", ylabel=PANELS[indicator])
+    axes.set(xlabel="minutes of one H200 (wall time ÷ runs that shared it)", ylabel=PANELS[indicator])
     if indicator.endswith("rate"):
         style.percent_axis(axes, "y")
-        first = next(iter(lives.values()))[0]
+        first = next(iter(runs.values()))[0]
         chance = first["chance_removal_rate" if indicator == "removal_rate" else "chance_yoked_rate"]
         axes.axhline(chance, color=style.QUIET, linewidth=0.8, linestyle=":")
-        axes.text(0, chance, " everyday movement", color=style.QUIET, fontsize=8, va="bottom")
+        axes.text(0, chance, " motor babbling", color=style.QUIET, fontsize=8, va="bottom")
     axes.set_xlim(left=0)
 
 
 def main() -> None:
     ask = argparse.ArgumentParser()
     ask.add_argument("out", type=Path)
-    ask.add_argument("lives", nargs="+")
-    got, lives = ask.parse_args(), {}
-    for word in got.lives:
+    ask.add_argument("runs", nargs="+")
+    got, runs = ask.parse_args(), {}
+    for word in got.runs:
         label, _, place = word.partition("=")
         path, _, shared = place.partition(":")
         rows = [json.loads(line) for line in Path(path).read_text().splitlines()]
         acted = [row for row in rows if "removal_rate" in row]  # not before there is a policy
-        lives[label] = [row | {"minutes": row["seconds"] / 60 / int(shared or 1)} for row in acted]
+        runs[label] = [row | {"minutes": row["seconds"] / 60 / int(shared or 1)} for row in acted]
     with style.styled():
         figure, panels = style.new(9.0, 6.0, 2, 2)
         for axes, indicator in zip(panels, PANELS):
-            draw(axes, lives, indicator)
+            draw(axes, runs, indicator)
         figure.legend(*panels[0].get_legend_handles_labels(), fontsize=8, ncols=3, loc="outside upper center")
         style.save(figure, got.out.parent, got.out.name)
     (got.out.parent / f"{got.out.name}.svg").unlink()

@@ -1,7 +1,7 @@
-"""Put a mind into the package: what `make demo` examines and `mirrormark lab` shows.
+"""Put an agent into the package: what `make demo` examines and `mirrormark lab` shows.
 
-    python experiments/ship.py SNAPSHOT BODY          the mind, without its codec if that is the shipped one
-    python experiments/ship.py SNAPSHOT BODY --codec  only its codec
+    python experiments/ship.py SNAPSHOT BODY          the agent, without its tokenizer if that is shipped
+    python experiments/ship.py SNAPSHOT BODY --codec  only its tokenizer
     python experiments/ship.py SNAPSHOT BODY --to X   the same into the folder X, to be sent or examined
 
 Weights in bf16, without optimisers, value and slow copies; every file is checked by its SHA-256 when loaded.
@@ -35,7 +35,7 @@ def main() -> None:
     elif there is not None and _same(codec, read(there)[1]):
         about["codec"] = there.name
         kept = {name: weight for name, weight in weights.items() if name not in codec}
-    about["world"]["threads"] = WorldSetup().threads  # of the machine on which it grew up
+    about["world"]["threads"] = WorldSetup().threads  # of the machine on which it was trained
     shutil.rmtree(got.to / name, ignore_errors=True)
     place = save_weights(got.to, name, kept, about)
     size = sum(file.stat().st_size for file in place.iterdir())

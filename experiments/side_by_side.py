@@ -1,14 +1,15 @@
-"""Several lives on one GPU, which they share by MPS; a new one begins when one has ended.
+"""Several training runs on one GPU, which they share by MPS; the next one begins when one has ended.
 
-    python experiments/side_by_side.py FOLDER LIVES.txt --at-once 6 --until 16384
+    python experiments/side_by_side.py FOLDER RUNS.txt --at-once 6 --until 16384
 
-LIVES.txt has a line for each life: its name, then the words of `mirrormark train`, such as
+RUNS.txt has a line for each run: its name, then the words of `mirrormark train`, such as
 
-    seed-0 --preset swift --seed 0 --life.codec-from shipped
+    seed-0 --preset swift --seed 0
 
-A life goes to its own end, or a lap beyond its first exam point at or after --until episodes (its learning
-rates fall as they would have). Run folders: FOLDER/NAME; what they print: FOLDER/NAME.log. Ctrl-C or SIGTERM
-lets each finish its lap. Several of these may run at once if all their lives have names of their own.
+A run goes to its own end, or an iteration beyond its first evaluation at or after --until episodes (its
+learning rates fall as they would have). Run folders: FOLDER/NAME; what they print: FOLDER/NAME.log. Ctrl-C or
+SIGTERM lets each finish its iteration. Several of these may go at once if all their runs have names of their
+own.
 """
 
 import json
@@ -27,30 +28,30 @@ import tyro
 
 @dataclass
 class SideBySide:
-    """Which lives, how many at once, how far."""
+    """Which training runs, how many at once, how far."""
 
     folder: tyro.conf.Positional[Path]
     """Where the run folders go."""
-    lives: tyro.conf.Positional[Path]
-    """A file with a line for each life: a name, then the words of `mirrormark train`."""
+    runs: tyro.conf.Positional[Path]
+    """A file with a line for each run: a name, then the words of `mirrormark train`."""
     at_once: int = 6
-    """So many lives share the GPU; from four on, more only hide one another's start-up."""
+    """So many runs share the GPU; from four on, more only hide one another's start-up."""
     until: int | None = None
-    """Stop each at its first exam point from here on, in episodes; None: at its own end."""
+    """Stop each at its first evaluation from here on, in episodes; None: at its own end."""
     threads: int = field(default_factory=lambda: max(1, (os.cpu_count() or 1) // 6))
-    """Cores for the world of each."""
+    """Cores for the environments of each."""
 
 
 def main(asked: SideBySide) -> None:
-    """Live them all."""
+    """Train them all."""
     asked.folder.mkdir(parents=True, exist_ok=True)
     if shutil.which("nvidia-cuda-mps-control"):
         # Refuses, harmlessly, where one is running.
         subprocess.run(["nvidia-cuda-mps-control", "-d"], capture_output=True, check=False)
     signal.signal(signal.SIGTERM, _as_interrupt)
-    waiting = [line for line in asked.lives.read_text().splitlines() if line.strip()]
+    waiting = [line for line in asked.runs.read_text().splitlines() if line.strip()]
     if len({line.split()[0] for line in waiting}) < len(waiting):
-        raise SystemExit(f"{asked.lives} has a name twice: give every life one of its own.")
+        raise SystemExit(f"{asked.runs} has a name twice: give every run one of its own.")
     failed: list[str] = []
     stopped: set[str] = set()
     going: dict[str, subprocess.Popen[bytes]] = {}
@@ -61,21 +62,21 @@ def main(asked: SideBySide) -> None:
                 going[name] = _begin(asked, name, words)
                 print(f"{name} begins, {len(waiting)} wait", flush=True)
             time.sleep(1)
-            for name, life in list(going.items()):
-                if life.poll() is not None:
+            for name, process in list(going.items()):
+                if process.poll() is not None:
                     del going[name]
-                    failed += [name] if life.returncode > 0 else []  # ours end by a signal or well
-                    print(f"{name} ends with {life.returncode}", flush=True)
+                    failed += [name] if process.returncode > 0 else []  # ours end by a signal or well
+                    print(f"{name} ends with {process.returncode}", flush=True)
                 elif name not in stopped and _done(asked, name):
                     # Not SIGKILL: a client of MPS that dies with work on the GPU may take others with it.
-                    life.terminate()
+                    process.terminate()
                     stopped.add(name)
     finally:
-        for name, life in going.items():
-            if name not in stopped:  # asked twice, a life would not finish its lap
-                life.terminate()
-        for life in going.values():
-            life.wait()
+        for name, process in going.items():
+            if name not in stopped:  # asked twice, a run would not finish its iteration
+                process.terminate()
+        for process in going.values():
+            process.wait()
     if failed:
         raise SystemExit(f"Failed: {', '.join(failed)}. Their logs lie in {asked.folder}.")
 
@@ -95,7 +96,7 @@ def _done(asked: SideBySide, name: str) -> bool:
 
 
 def _examined(run: Path) -> int:
-    """Episodes at a run's newest exam point whose weights are kept, too."""
+    """Episodes at a run's newest evaluation whose weights are kept, too."""
     exams = run / "exams.jsonl"
     if not exams.exists():
         return 0

@@ -1,5 +1,4 @@
-"""What the experiments measure by: a ruler for dreams, episodes that are lived again, the dreamed removal by
-itself."""
+"""What starts several training runs on one GPU, and brings their snapshots home."""
 
 import importlib.util
 import sys
@@ -8,15 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
-import numpy as np
 import pytest
-import torch
-
-from mirrormark.envs.mirror_mark import MirrorMarkEnvs
-from mirrormark.presets import PRESETS
-from mirrormark.training.env_config import build_agent
-from mirrormark.training.rollout import encode
-from mirrormark.training.weights import Loaded
 
 
 def experiment(name: str) -> ModuleType:
@@ -30,119 +21,12 @@ def experiment(name: str) -> ModuleType:
     return module
 
 
-@pytest.fixture(scope="module")
-def ideal() -> Loaded:
-    """An agent with the symbolic eye that has learned nothing."""
-    torch.manual_seed(0)
-    preset = PRESETS["symbolic"]
-    agent = build_agent(preset.agent, preset.env.make_envs(1)).requires_grad_(False).eval()
-    return Loaded(agent, preset.env, {})
-
-
-@pytest.mark.parametrize("site", ["mark", "yoked"])
-def test_the_ruler_of_dreams_agrees_with_the_world(ideal: Loaded, site: str):
-    in_dreams = experiment("in_dreams")
-    envs = ideal.env.make_envs(6)
-    observation, _ = envs.reset(seed=3, marked=True)
-    rng, seen, real = np.random.default_rng(0), [], []
-    for _ in range(5):
-        action = rng.uniform(-1, 1, (6, envs.actions)).astype(np.float32)
-        for _ in range(4):
-            observation, _, _, _, info = envs.step(action)
-        seen.append(encode(ideal.agent, observation))
-        real.append(info["hand_mark_distance_m" if site == "mark" else "yoked_distance_m"])
-    goal = envs.patch if site == "mark" else envs.yoked
-    nothing = torch.empty(0)
-    past = in_dreams.Past(nothing, nothing, nothing, goal.body, goal.pos, goal.mat)
-    told = in_dreams.Ruler(ideal.agent, envs).cm(torch.stack(seen, 1), past, np.arange(6))
-    away = np.abs(told.numpy() - 100 * np.stack(real, 1))
-    assert away.mean() < 0.5 and away.max() < 2  # joints are known to a bin of 64
-    others = in_dreams.Ruler(ideal.agent, envs).cm(torch.stack(seen, 1), past, np.arange(6)[::-1])
-    assert np.abs(others.numpy() - 100 * np.stack(real, 1)).mean() > 2
-
-
-def test_an_episode_is_lived_again_with_its_mark_elsewhere(ideal: Loaded, monkeypatch: pytest.MonkeyPatch):
-    knowable = experiment("knowable")
-    settings = knowable.Settings(Path("none"), episodes=8, sites=4, envs=4)
-    trainer = knowable.live(ideal, settings)
-
-    def own_site_among_others(envs: MirrorMarkEnvs, _: object) -> list:
-        envs.reset(seed=trainer.seeds[0], marked=True)
-        return [envs.patch.site(world)._replace(pos=envs.patch.pos[world].copy()) for world in range(4)]
-
-    monkeypatch.setattr(knowable, "draw_sites", own_site_among_others)
-    elsewhere = knowable.Elsewhere(ideal, trainer, settings)
-    cells, off, away = elsewhere.again(0, 60, within_m=1e9)
-    real = trainer.tokens[0, 1:61, elsewhere.cell].flatten()
-    same, own = (cells == real).all(1), int(away.argmin())
-    assert away[own] == pytest.approx(0, abs=1e-9)
-    assert same[own] and not same.all()  # its own site is seen as it was
-    assert off[own] == (not trainer.on[0, 60])
-
-
-def test_a_sequence_model_learns_by_itself_from_marked_babbling_episodes(
-    ideal: Loaded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
-    dreamed_removal = experiment("dreamed_removal")
-    monkeypatch.setattr(dreamed_removal, "LAP", 4)
-    monkeypatch.setattr(dreamed_removal, "STRIDE", 1)
-    sizes = {"width": 16, "layers": 1, "heads": 2, "ffn": 16, "sequences": 2, "frames": 24}
-    settings = dreamed_removal.Settings(
-        Path("none"), data=tmp_path / "data", episodes=8, steps=4, looks=2, **sizes
-    )
-    iterations = dreamed_removal.lived(ideal.env, ideal.agent, replace(settings, share=(1, 2)))
-    with pytest.raises(SystemExit, match="--share is 2 2"):
-        dreamed_removal.lived(ideal.env, ideal.agent, replace(settings, share=(2, 2)))
-    with pytest.raises(SystemExit, match="1 of 2 iterations are missing"):
-        dreamed_removal.joined(iterations)
-    second = iterations[1].read_bytes()
-    data = dreamed_removal.joined(dreamed_removal.lived(ideal.env, ideal.agent, settings))
-    assert data["mark"].shape == (8, 101) and data["mark"][:, 0].all()
-    iterations[1].unlink()  # whoever gathers an iteration, it is the same
-    assert dreamed_removal.lived(ideal.env, ideal.agent, settings)[1].read_bytes() == second
-    agent = dreamed_removal.beginner(ideal, settings)
-    before = {name: weight.clone() for name, weight in agent.state_dict().items()}
-    buffer = dreamed_removal.remember(data, agent, settings)
-    assert buffer.counts["random_marked"] == len(buffer) == 8
-    looks = list(dreamed_removal.learn(agent, buffer, settings))
-    assert [steps for steps, _ in looks] == [2, 4]
-    changed = {
-        name.split(".")[0] for name, w in agent.state_dict().items() if not torch.equal(w, before[name])
-    }
-    assert changed == {"dynamics"}
-    own = dreamed_removal.beginner(ideal, replace(settings, goes_on=True)).world_model.state_dict()
-    assert all(
-        torch.equal(own[name], weight) for name, weight in ideal.agent.world_model.state_dict().items()
-    )
-
-
-def test_dreamed_removal_goes_from_collecting_to_its_last_look(
-    ideal: Loaded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    dreamed_removal = experiment("dreamed_removal")
-    monkeypatch.setattr(dreamed_removal, "LAP", 24)
-    monkeypatch.setattr(dreamed_removal, "STRIDE", 1)
-    monkeypatch.setattr(dreamed_removal, "load_weights", lambda *_: ideal)
-    sizes = {"width": 16, "layers": 1, "heads": 2, "ffn": 16, "sequences": 2, "frames": 24, "held_out": 24}
-    dreamed_removal.main(
-        dreamed_removal.Settings(Path("none"), data=tmp_path, episodes=24, steps=1, looks=1, **sizes)
-    )
-    said = capsys.readouterr().out
-    assert "ablation: told where the mark is seen; 24 episodes" in said
-    assert "1 steps" in said and "of episodes it learned from" in said
-
-
-def test_a_mark_is_lost_and_found():
-    lost, back = experiment("fading").turns(torch.tensor([[1, 1, 0, 1], [1, 1, 1, 0]]).bool())
-    assert lost == pytest.approx(2 / 5) and back == 1.0
-
-
-def test_a_life_is_done_at_its_first_exam_point_from_there_on(tmp_path: Path):
+def test_a_run_is_done_at_its_first_evaluation_from_there_on(tmp_path: Path):
     side_by_side = experiment("side_by_side")
-    asked = side_by_side.SideBySide(tmp_path, tmp_path / "lives.txt", until=8_192)
+    asked = side_by_side.SideBySide(tmp_path, tmp_path / "runs.txt", until=8_192)
     assert not side_by_side._done(asked, "one")
     (tmp_path / "one").mkdir()
-    exams = tmp_path / "one" / "evaluations.jsonl"
+    exams = tmp_path / "one" / "exams.jsonl"
     exams.write_text('{"episodes": 4096}\n{"episodes": 9000}')  # the second is still being written
     assert not side_by_side._done(asked, "one")
     exams.write_text('{"episodes": 4096}\n{"episodes": 9000}\n')
@@ -158,66 +42,21 @@ def test_newest_snapshots_come_home_in_turn(tmp_path: Path, capsys: pytest.Captu
             place.mkdir(parents=True)
             (place / "part-00000.safetensors").write_text(f"{name} {episodes}")
         (there / name / "config.json").write_text("{}")
-        (there / name / "evaluations.jsonl").write_text(
-            '{"episodes": 512, "removal_rate": 0.5}\n{"episodes": 1'
-        )
+        (there / name / "exams.jsonl").write_text('{"episodes": 512, "removal_rate": 0.5}\n{"episodes": 1')
     (there / "exams" / "all" / "parts").mkdir(parents=True)
     (there / "exams" / "all" / "results.json").write_text("{}")
     (there / "exams" / "all" / "parts" / "large.npz").write_text("large")
-    bring.tell_and_copy(bring.Out(there, out))
+    bring.report_and_copy(bring.Out(there, out))
     with tarfile.open(out / "logs.tgz") as logs:
         assert [name for name in logs.getnames() if "exams/" in name] == ["exams/all/results.json"]
     assert capsys.readouterr().out.count("512: removal 0.50\n") == 3
     assert len(list(out.glob("*.512.part-*"))) == 2
     (there / "one" / "snapshots" / "episodes-00001024").mkdir()
     (there / "one" / "snapshots" / "episodes-00001024" / "manifest.json").write_text("new")
-    bring.tell_and_copy(bring.Out(there, out))  # the third life, and what is new of the first
+    bring.report_and_copy(bring.Out(there, out))  # the third run, and what is new of the first
     came = tuple(path for path in out.iterdir() if path.name != "logs.tgz")
     assert len(came) == 4 and bring.bring(there, out, 9) == []
     bring.unpack(bring.Home(tmp_path / "home", came))
     for name in ("one", "two-b", "three"):
         place = tmp_path / "home" / name / "snapshots" / "episodes-00000512"
         assert (place / "part-00000.safetensors").read_text() == f"{name} 512"
-
-
-@pytest.mark.parametrize("hears", [True, False])
-def test_tokens_that_are_drawn_one_by_one_hear_those_before_them(hears: bool):
-    torch.manual_seed(0)
-    net = experiment("one_by_one").OneByOne(frozen_tokenizer=4, classes=3, width=8, hears=hears)
-    table, tokens = torch.randn(2, 4, 3).log_softmax(-1), torch.zeros(2, 4, dtype=torch.int64)
-    assert torch.allclose(net(table, tokens), table, atol=1e-6)  # it begins by adding nothing
-    torch.nn.init.normal_(net.out.weight)
-    other = tokens.clone()
-    other[:, 1] = 2
-    changed = (net(table, tokens) - net(table, other)).abs().amax((0, 2)) > 1e-6
-    assert changed.tolist() == [False, False, hears, hears]
-
-
-def test_only_who_hears_knows_that_two_tokens_agree():
-    one_by_one = experiment("one_by_one")
-    coin = torch.randint(2, (512, 1), generator=torch.Generator().manual_seed(0))
-    came, table = coin.expand(512, 2), torch.full((512, 2, 2), 0.5).log()
-    settings = one_by_one.Settings("none", steps=80, frames=64, width=16, learning_rate=1e-2)
-    nets = {hears: one_by_one.learned(table, came, settings, hears) for hears in (True, False)}
-    bit = float(np.log(2))
-    assert one_by_one.cost_nats(table, came, None) == pytest.approx(2 * bit, abs=1e-4)
-    assert one_by_one.cost_nats(table, came, nets[False]) == pytest.approx(2 * bit, abs=0.1)
-    assert one_by_one.cost_nats(table, came, nets[True]) == pytest.approx(bit, abs=0.1)
-    drawn = nets[True].draw(table)
-    assert (drawn[:, 0] == drawn[:, 1]).float().mean() > 0.95 and 0.3 < drawn.float().mean() < 0.7
-
-
-def test_one_by_one_tells_what_each_way_of_drawing_costs(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ideal: Loaded
-):
-    one_by_one, preset = experiment("one_by_one"), PRESETS["smoke"]
-    agent = build_agent(preset.agent, preset.env.make_envs(1)).requires_grad_(False).eval()
-    loaded = Loaded(agent, preset.env, {})
-    monkeypatch.setattr(one_by_one, "LAP", 2)
-    monkeypatch.setattr(one_by_one, "load_weights", lambda _: loaded)
-    one_by_one.main(one_by_one.Settings("none", episodes=2, held_out=8, steps=1, frames=4, width=8))
-    said = capsys.readouterr().out
-    assert all(f"{way}: " in said for way in ("each by itself", "deaf", "one by one"))
-    monkeypatch.setattr(one_by_one, "load_weights", lambda _: ideal)
-    with pytest.raises(SystemExit, match="foretells all tokens at once"):
-        one_by_one.main(one_by_one.Settings("none"))

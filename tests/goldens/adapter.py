@@ -330,7 +330,7 @@ def on_policy(run: Training, seed: int = 0) -> OnPolicy:
     frame = draw.start[:, None] + torch.arange(lived.action.shape[1])
     fields = {name: getattr(lived, key) for name, key in ON_POLICY.items()}
     ratio = (log_prob - lived.log_prob).exp()
-    lambda_ = mind.config.imagination.lambda_ * lived.goes_on
+    lambda_ = objective.LAMBDA * lived.goes_on
     return OnPolicy(fields, lambda_, frame + 1 == draw.let_go[:, None], ratio)
 
 
@@ -394,7 +394,7 @@ class Shipped:
         """Imagined from a context (B, T, K), (B, T-1, A)."""
         torch.manual_seed(seed)
         i, mind = self._mind.config.imagination, self._mind
-        found = dream(mind.dynamics, mind.policy, tokens, action, i.horizon, i.temperature, i.dropout)
+        found = dream(mind.dynamics, mind.policy, tokens, action, i.horizon, i.dropout)
         return {"tokens": found.latent, "hidden": found.hidden, "action": found.action}
 
     @torch.no_grad()
