@@ -55,7 +55,7 @@ def test_every_contender_gets_better_with_training():
     for name in contenders:
         assert groups[40][name].frame_error < 0.5 * groups[1][name].frame_error
     text = line("grid", groups[40]["grid"])
-    assert "mark_recovery" in heading() and text.startswith("| senses |")
+    assert "mark_recovery" in heading() and text.startswith("| grid |")
     assert text.count("|") == heading().split("\n")[0].count("|") == heading().split("\n")[1].count("|")
 
 

@@ -92,7 +92,7 @@ def outputs(agent):
     return parts, torch.autograd.grad(total, learns, allow_unused=True)
 
 
-RECALLING = PolicyConfig(hidden=16, reads_memory_trace=True)
+RECALLING = PolicyConfig(hidden=16, reads_reads_memory_trace=True)
 OURS = [
     {},
     {"keeps": True},
@@ -123,7 +123,7 @@ def test_a_dreamer_dreams_with_the_weights_of_now(monkeypatch, ours):
     config = WorldModelConfig(width=16, heads=2, ffn=32, max_length=16, **ours)
     agent = tiny_agent("grid", tokenizer=CELLS, world_model=config, policy=RECALLING)
     dreamer = Dreamer(agent.world_model, agent.policy, torch.float32)
-    twins, own = (dreamer._dynamics.part, dreamer._policy.part), set(agent.parameters())
+    twins, own = (dreamer._world_model.part, dreamer._policy.part), set(agent.parameters())
     assert twins[0].first.scores.weight.shape != agent.world_model.first.scores.weight.shape
     assert not any(parameter in own for twin in twins for parameter in twin.parameters())
     past, acted = random_tokens(agent, 3, 4), torch.rand(3, 3, agent.actions)

@@ -132,5 +132,5 @@ def test_it_learns_what_lasts_and_touches_nothing_else():
 def test_a_negative_expected_g_is_refused():
     with pytest.raises(ValueError, match="control_steps"):
         ExpectedGConfig(control_steps=-1)
-    with pytest.raises(ValueError, match=r"expected G\.bins"):
+    with pytest.raises(ValueError, match=r"expected_g\.bins"):
         ExpectedGConfig(bins=1)

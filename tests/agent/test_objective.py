@@ -16,7 +16,7 @@ from mirrormark.agent.numerics import ZClip
 from mirrormark.agent.tokenizer import TokenizerConfig
 
 CATEGORICAL = ("encoders", "mixer", "posterior", "inverse_mixers", "decoders")
-PARTS = (*(f"tokenizer.{part}" for part in CATEGORICAL), "dynamics", "self_prior", "policy", "value", "ema")
+PARTS = (*(f"tokenizer.{part}" for part in CATEGORICAL), "world_model", "self_prior", "policy", "value", "ema")
 
 
 def reached(agent: Agent, loss: torch.Tensor) -> set[str]:
@@ -68,8 +68,8 @@ TABLE = {
     "reconstruction": ENCODER | {"tokenizer.inverse_mixers", "tokenizer.decoders"},
     "auxiliary tokens": {"tokenizer.decoders"},
     "auxiliary embedding": {"tokenizer.decoders"},
-    "dynamics": ENCODER | {"dynamics"},
-    "dynamics, tokens stopped": {"dynamics"},
+    "dynamics": ENCODER | {"world_model"},
+    "dynamics, tokens stopped": {"world_model"},
     "representation": ENCODER,
     "self_prior": {"self_prior"},
     "policy": {"policy"},
@@ -229,7 +229,7 @@ def test_a_policy_trained_on_a_toy_dream_lowers_G():
         for part, optimizer in ((policy, policy_optimizer), (value, value_optimizer)):
             optimizer.zero_grad()
             part.loss.backward()
-            optimizer.minimize()
+            optimizer.step()
         agent.update_ema()
     assert mean_cost() < before - 2
 
@@ -287,7 +287,7 @@ def test_the_guard_itself_can_fail():
         (ImaginationConfig, {"horizon": 0}, "at least 1"),
         (ImaginationConfig, {"discount": 0.0}, "discount"),
         (TokenizerConfig, {"bins": 1}, "tokenizer.bins"),
-        (TokenizerConfig, {"inactive_features": 2.0}, "tokenizer.vision_token_dropout"),
+        (TokenizerConfig, {"vision_token_dropout": 2.0}, "tokenizer.vision_token_dropout"),
     ],
 )
 def test_impossible_numbers_say_so(config, wrong, sentence):

@@ -197,7 +197,7 @@ def test_a_policy_that_learns_from_life_alone_does_what_paid():
 
 
 def test_what_cannot_be_lived_says_so():
-    for name in ("value_on_policy_share", "policy_on_policy"):
+    for name in ("value_on_policy_share", "policy_on_policy_share"):
         with pytest.raises(ValueError, match=name):
             LossConfig(**{name: 1.5})
         with pytest.raises(ValueError, match=r"context of at least 2"):

@@ -12,7 +12,7 @@ STILL = np.zeros((2, 12), np.float32)
 
 
 @pytest.fixture
-def make_envs() -> MirrorMarkEnvs:
+def envs() -> MirrorMarkEnvs:
     envs = MirrorMarkEnvs("infant", 2, measure_view=True)
     envs.reset(seed=0, marked=False)
     return envs

@@ -152,9 +152,9 @@ def test_agents_that_do_not_belong_together(agent, tmp_path):
         with pytest.raises(ValueError, match=f"differs from untrained-smoke in {name}"):
             take_exam([agent, other], tmp_path / "d", SMALL)
     with pytest.raises(ValueError, match="leave one out"):
-        commands.gather((tmp_path,), "smoke", None, "cpu")
+        commands.load_candidates((tmp_path,), "smoke", None, "cpu")
     with pytest.raises(ValueError, match="knows its body"):
-        commands.gather((tmp_path,), None, "arm", "cpu")
+        commands.load_candidates((tmp_path,), None, "arm", "cpu")
 
 
 def test_a_agent_comes_back_from_its_snapshot(agent, tmp_path):
@@ -183,7 +183,7 @@ def test_a_new_agent_goes_where_it_is_sent(monkeypatch):
     """The device of --preset, told without a GPU: torch's meta device."""
     monkeypatch.setattr(commands, "choose_device", lambda device: torch.device("meta"))
     monkeypatch.setattr(candidates, "fingerprint", lambda agent: "0")
-    (found,) = commands.gather((), "smoke", None, "cuda")
+    (found,) = commands.load_candidates((), "smoke", None, "cuda")
     assert {parameter.device.type for parameter in found.agent.parameters()} == {"meta"}
 
 

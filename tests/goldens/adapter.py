@@ -15,24 +15,24 @@ import torch
 from torch import Tensor
 
 from mirrormark.agent import objective
-from mirrormark.agent.agent import Mind
+from mirrormark.agent.agent import Agent
 from mirrormark.agent.dream import dream
-from mirrormark.agent.objective import Lived, lived_of
+from mirrormark.agent.objective import OnPolicyBatch, on_policy_batch
 from mirrormark.agent.senses import SenseSpec
-from mirrormark.agent.tokenizer import CodecConfig
-from mirrormark.envs.babbling import Movement, MovementConfig
+from mirrormark.agent.tokenizer import TokenizerConfig
+from mirrormark.envs.babbling import Babbling, BabblingConfig
 from mirrormark.envs.mirror import MirrorConfig
-from mirrormark.envs.mirror_mark import Worlds
+from mirrormark.envs.mirror_mark import MirrorMarkEnvs
 from mirrormark.exam import candidates, conditions
-from mirrormark.exam.agents import MindPlayer
-from mirrormark.exam.protocol import Keys, run_condition
-from mirrormark.presets import IDEAL, PAPER, SMOKE, SWIFT, Preset
+from mirrormark.exam.agents import TrainedAgent
+from mirrormark.exam.protocol import RunKey, run_condition
+from mirrormark.presets import PAPER, SMOKE, SWIFT, SYMBOLIC, Config
 from mirrormark.training.learner import Learner
-from mirrormark.training.replay_buffer import Episodes, Memory, MemoryConfig
+from mirrormark.training.replay_buffer import Episodes, ReplayBuffer, ReplayConfig
 from mirrormark.training.rollout import FRAMES_PER_EPISODE, encode
-from mirrormark.training.schedule import Lap
-from mirrormark.training.trainer import Life
-from mirrormark.training.weights import load_codec, shipped
+from mirrormark.training.schedule import Iteration
+from mirrormark.training.trainer import Trainer
+from mirrormark.training.weights import load_tokenizer, shipped
 
 # Names: in goldens.json, and in the package today ----------------------------------------------------------
 
@@ -41,44 +41,44 @@ METRICS = {
     "tokenizer_proprioception": "proprioception",
     "tokenizer_vision_auxiliary": "auxiliary_vision",
     "tokenizer_proprioception_auxiliary": "auxiliary_proprioception",
-    "tokenizer_rate": "quiet",
-    "tokenizer_gradient": "codec_gradient",
+    "tokenizer_rate": "rate",
+    "tokenizer_gradient": "tokenizer_gradient",
     "representation_loss": "representation",
     "dynamics_loss": "dynamics",
-    "world_model_gradient": "world_gradient",
+    "world_model_gradient": "world_model_gradient",
     "self_prior_loss": "self_prior",
     "self_prior_gradient": "self_prior_gradient",
-    "babbling_free_energy": "G_everyday",
-    "expected_g_loss": "outlook",
-    "expected_g_explained": "foretold",
-    "expected_g_gradient": "outlook_gradient",
+    "babbling_free_energy": "G_babbling",
+    "expected_g_loss": "expected_g",
+    "expected_g_explained": "expected_g_explained_variance",
+    "expected_g_gradient": "expected_g_gradient",
     "policy_loss": "policy",
-    "policy_loss_on_policy": "policy_lived",
+    "policy_loss_on_policy": "policy_on_policy",
     "policy_gradient": "policy_gradient",
     "entropy": "entropy",
     "clipped": "clipped",
     "imagined_cost": "cost_dreamed",
     "imagined_cost_fall": "cost_dreamed_fall",
-    "on_policy_cost": "cost_lived",
+    "on_policy_cost": "cost_on_policy",
     "return_range": "return_range",
     "value": "value",
     "value_loss": "value_loss",
-    "value_loss_on_policy": "value_loss_lived",
-    "value_explained": "value_explains",
+    "value_loss_on_policy": "value_loss_on_policy",
+    "value_explained": "value_explained_variance",
     "value_gradient": "value_gradient",
-    "skipped_steps": "refused_steps",
-    "skipped_in_a_row": "refused_in_a_row",
-    "unstable_worlds": "unstable_worlds",
+    "skipped_steps": "skipped_steps",
+    "skipped_in_a_row": "skipped_in_a_row",
+    "unstable_worlds": "unstable_envs",
 }
 """Metrics of an iteration. One that the package has and neither this table nor IGNORED is an error."""
-IGNORED = ("gather_seconds", "learn_seconds")
+IGNORED = ("collect_seconds", "learn_seconds")
 OPTIMIZERS = {
-    "tokenizer": "codec",
-    "world_model": "world",
+    "tokenizer": "tokenizer",
+    "world_model": "world_model",
     "self_prior": "self_prior",
     "policy": "policy",
     "value": "value",
-    "expected_g": "outlook",
+    "expected_g": "expected_g",
 }
 OBSERVATION = {"vision": "vision", "proprioception": "proprioception", "cell": "cell"}
 INFO = {
@@ -95,7 +95,7 @@ INFO = {
     "mirror_share_of_view": "mirror_share_of_view",
 }
 ON_POLICY = {
-    "tokens": "latent",
+    "tokens": "tokens",
     "hidden": "hidden",
     "cost": "cost",
     "action": "action",
@@ -123,21 +123,21 @@ class Environment:
     """n simulators of a body in one condition, begun at once; they go on to their next episode."""
 
     def __init__(self, body: str, n: int, condition: str, senses: tuple[str, ...], seed: int) -> None:
-        self._worlds = Worlds(
+        self._envs = MirrorMarkEnvs(
             body, n, mirror=MIRRORS[condition], senses=senses, threads=1, autoreset=True, measure_view=True
         )
-        self.actions = self._worlds.actions
+        self.actions = self._envs.actions
         marked = np.arange(n) % 4 < 3
-        self.first = self._named(*self._worlds.reset(seed, marked=marked, sham=condition == "sham"))
+        self.first = self._named(*self._envs.reset(seed, marked=marked, sham=condition == "sham"))
 
     def step(self, action: np.ndarray) -> tuple[Arrays, Arrays]:
         """Observation and info."""
-        observation, _, _, _, info = self._worlds.step(action)
+        observation, _, _, _, info = self._envs.step(action)
         return self._named(observation, info)
 
     def paired_frames(self) -> Arrays:
         """The present seen with and without the mark."""
-        return {name: np.asarray(value) for name, value in self._worlds.paired_frames().items()}
+        return {name: np.asarray(value) for name, value in self._envs.paired_frames().items()}
 
     @staticmethod
     def _named(observation: dict[str, Any], info: dict[str, Any]) -> tuple[Arrays, Arrays]:
@@ -150,7 +150,7 @@ BABBLING = ("iid", "held", "goal", "bouts")
 
 def babbling(kind: str, seeds: list[int], joints: np.ndarray) -> np.ndarray:
     """(T, n, A): what motor babbling does in an episode in which these joint angles (T, n, A) are felt."""
-    movement = Movement(MovementConfig(kind), joints.shape[-1])  # pyright: ignore[reportArgumentType]
+    movement = Babbling(BabblingConfig(kind), joints.shape[-1])  # pyright: ignore[reportArgumentType]
     movement.begin(seeds)
     return np.stack([movement.act({"proprioception": now}).copy() for now in joints])
 
@@ -161,9 +161,9 @@ def babbling(kind: str, seeds: list[int], joints: np.ndarray) -> np.ndarray:
 class Training:
     """An agent that learns, one iteration after another."""
 
-    def __init__(self, learner: Learner, memory: Callable[[], Memory], iterate: Callable) -> None:
+    def __init__(self, learner: Learner, memory: Callable[[], ReplayBuffer], iterate: Callable) -> None:
         self.learner, self.memory, self._iterate = learner, memory, iterate
-        self.agent = learner.mind
+        self.agent = learner.agent
 
     def iterate(self) -> dict[str, float]:
         """One iteration: new episodes, then train steps. Its metrics under the goldens' names."""
@@ -180,13 +180,13 @@ class Training:
 
     def moments(self) -> list[Tensor]:
         """Adam's averages, in any order."""
-        states = [m for d in self.learner.descents.values() for m in d.optimiser.state.values()]
+        states = [m for d in self.learner.optimizers.values() for m in d.optimizer.state.values()]
         return [m[name] for m in states for name in ("exp_avg", "exp_avg_sq")]
 
 
-def faster(preset: Preset, rates: dict[str, float]) -> Preset:
+def faster(preset: Config, rates: dict[str, float]) -> Config:
     """The preset with factors on the learning rates of some optimisers."""
-    learner = preset.life.learner
+    learner = preset.training.learner
     for name, factor in rates.items():
         own = getattr(learner, OPTIMIZERS[name])
         last = own.final_learning_rate
@@ -196,61 +196,68 @@ def faster(preset: Preset, rates: dict[str, float]) -> Preset:
             final_learning_rate=None if last is None else factor * last,
         )
         learner = replace(learner, **{OPTIMIZERS[name]: own})
-    return replace(preset, life=replace(preset.life, learner=learner))
+    return replace(preset, training=replace(preset.training, learner=learner))
 
 
-def _born(preset: Preset, device: str = "cpu", own_tokenizer: bool = True) -> Training:
+def _born(preset: Config, device: str = "cpu", own_tokenizer: bool = True) -> Training:
     """A whole training run, from its first iteration on."""
-    codec = None if own_tokenizer else load_codec(shipped(f"{preset.world.body}-codec") or "")
-    mind, life = preset.mind, preset.life
-    if codec is not None:
-        mind = replace(mind, codec=replace(codec.config, hush=mind.codec.hush))
-        life = replace(life, codec_from="shipped", schedule=replace(life.schedule, codec_laps=0))
-    run = Life(replace(preset.world, threads=1 if device == "cpu" else None), mind, life, 0, device)
-    if codec is not None:
-        run.take_codec(codec)
-    laps = run.schedule.laps()
-    return Training(run.learner, lambda: run.memory, lambda: run.live(next(laps)))
+    tokenizer = None if own_tokenizer else load_tokenizer(shipped(f"{preset.env.body}-tokenizer") or "")
+    agent, training = preset.agent, preset.training
+    if tokenizer is not None:
+        agent = replace(agent, tokenizer=replace(tokenizer.config, dead_zone=agent.tokenizer.dead_zone))
+        training = replace(
+            training, tokenizer_from="shipped", schedule=replace(training.schedule, tokenizer_iterations=0)
+        )
+    run = Trainer(replace(preset.env, threads=1 if device == "cpu" else None), agent, training, 0, device)
+    if tokenizer is not None:
+        run.take_tokenizer(tokenizer)
+    laps = run.schedule.iterations()
+    return Training(run.learner, lambda: run.buffer, lambda: run.run_iteration(next(laps)))
 
 
-_STAGES = ("world", "self_prior", "policy")
-_NARROW = CodecConfig(variables=4, classes=8, embedding=128, channels=4, vector_hidden=8)
-_OPEN = {"world_from_episode": 0, "self_prior_from_episode": 0, "policy_from_episode": 4}
-_SHORT = {"episodes": 12, "episodes_per_lap": 4, "steps_per_lap": 4, **_OPEN}
+_STAGES = ("world_model", "self_prior", "policy")
+_NARROW = TokenizerConfig(variables=4, classes=8, embedding=128, channels=4, vector_hidden=8)
+_OPEN = {"world_model_from_episode": 0, "self_prior_from_episode": 0, "policy_from_episode": 4}
+_SHORT = {"episodes": 12, "episodes_per_iteration": 4, "steps_per_iteration": 4, **_OPEN}
 
-_SMOKE = replace(SMOKE, life=replace(SMOKE.life, schedule=replace(SMOKE.life.schedule, **_SHORT)))
+_SMOKE = replace(SMOKE, training=replace(SMOKE.training, schedule=replace(SMOKE.training.schedule, **_SHORT)))
 _SYMBOLIC = replace(
-    IDEAL,
-    mind=replace(
-        IDEAL.mind,
-        dynamics=replace(IDEAL.mind.dynamics, width=32, layers=1, heads=2, ffn=64),
-        self_prior=replace(IDEAL.mind.self_prior, width=16, layers=1, heads=2, ffn=32),
-        value=replace(IDEAL.mind.value, bins=63),
+    SYMBOLIC,
+    agent=replace(
+        SYMBOLIC.agent,
+        world_model=replace(SYMBOLIC.agent.world_model, width=32, layers=1, heads=2, ffn=64),
+        self_prior=replace(SYMBOLIC.agent.self_prior, width=16, layers=1, heads=2, ffn=32),
+        value=replace(SYMBOLIC.agent.value, bins=63),
     ),
-    life=replace(
-        IDEAL.life,
-        schedule=replace(IDEAL.life.schedule, **_SHORT),
-        memory=MemoryConfig(capacity_episodes=64),
+    training=replace(
+        SYMBOLIC.training,
+        schedule=replace(SYMBOLIC.training.schedule, **_SHORT),
+        replay=ReplayConfig(capacity_episodes=64),
         learner=replace(
-            IDEAL.life.learner, world_sequences=4, world_frames=24, self_prior_frames=32, dreams=16, lived=4
+            SYMBOLIC.training.learner,
+            sequences=4,
+            sequence_frames=24,
+            self_prior_frames=32,
+            dreams=16,
+            on_policy_windows=4,
         ),
     ),
 )
 _PAPER = replace(
     PAPER,
-    mind=replace(
-        PAPER.mind,
-        codec=_NARROW,
-        dynamics=replace(PAPER.mind.dynamics, width=32, layers=1, heads=2, ffn=64),
-        self_prior=replace(PAPER.mind.self_prior, width=16, layers=1, heads=2, ffn=32),
-        value=replace(PAPER.mind.value, bins=63),
+    agent=replace(
+        PAPER.agent,
+        tokenizer=_NARROW,
+        world_model=replace(PAPER.agent.world_model, width=32, layers=1, heads=2, ffn=64),
+        self_prior=replace(PAPER.agent.self_prior, width=16, layers=1, heads=2, ffn=32),
+        value=replace(PAPER.agent.value, bins=63),
     ),
-    life=replace(
-        PAPER.life,
-        schedule=replace(PAPER.life.schedule, **_SHORT),
-        memory=MemoryConfig(capacity_episodes=64),
+    training=replace(
+        PAPER.training,
+        schedule=replace(PAPER.training.schedule, **_SHORT),
+        replay=ReplayConfig(capacity_episodes=64),
         learner=replace(
-            PAPER.life.learner, world_sequences=4, world_frames=24, self_prior_frames=32, dreams=16
+            PAPER.training.learner, sequences=4, sequence_frames=24, self_prior_frames=32, dreams=16
         ),
     ),
 )
@@ -272,24 +279,24 @@ def training(name: str, rates: dict[str, float] | None = None) -> Training:
     return _on_fixed_buffer(preset) if name.startswith("buffer/") else _born(preset)
 
 
-def _on_fixed_buffer(preset: Preset) -> Training:
+def _on_fixed_buffer(preset: Config) -> Training:
     """A run whose episodes are random numbers: no simulator, and no tokenizer where it is frozen."""
     torch.manual_seed(0)
-    tokens, length = preset.life.tokens, FRAMES_PER_EPISODE
+    tokens, length = preset.training.frozen_tokenizer, FRAMES_PER_EPISODE
     senses = {"vision": SenseSpec("image", 64), "proprioception": SenseSpec("vector", 12)}
-    mind = Mind(preset.mind, senses, 12)
-    learner = Learner(mind, preset.life.learner, tokens)
+    agent = Agent(preset.agent, senses, 12)
+    learner = Learner(agent, preset.training.learner, tokens)
     frame = {"vision": ((64, 64, 3), torch.uint8), "proprioception": ((12,), torch.float32)}
-    kept = {"latent": ((mind.spec.K,), torch.uint8)} if tokens else frame
+    kept = {"tokens": ((agent.spec.K,), torch.uint8)} if tokens else frame
     kind = torch.float16 if tokens else torch.float32
-    memory = Memory(kept, 12, length, preset.life.memory, "cpu", kind)
+    memory = ReplayBuffer(kept, 12, length, preset.training.replay, "cpu", kind)
     draw = torch.Generator().manual_seed(5)
 
     def episodes(first: bool, n: int = 8) -> Episodes:
         """Half of them by the policy, but for the first time; some are handed over to babbling."""
         if tokens:
-            each = [torch.randint(0, c, (n, length), generator=draw) for c in mind.spec.classes]
-            seen = {"latent": torch.stack(each, -1)}
+            each = [torch.randint(0, c, (n, length), generator=draw) for c in agent.spec.classes]
+            seen = {"tokens": torch.stack(each, -1)}
         else:
             image = torch.randint(0, 256, (n, length, 64, 64, 3), generator=draw, dtype=torch.uint8)
             seen = {"vision": image, "proprioception": torch.rand((n, length, 12), generator=draw) * 2 - 1}
@@ -301,7 +308,9 @@ def _on_fixed_buffer(preset: Preset) -> Training:
     def iterate() -> dict[str, float]:
         index = learner.steps // 4
         memory.extend(episodes(first=index == 0))
-        return learner.learn(memory, Lap(index, "life", 8, 8, 4, _STAGES, True, False, False, index / 3))
+        return learner.learn(
+            memory, Iteration(index, "training", 8, 8, 4, _STAGES, True, False, False, index / 3)
+        )
 
     return Training(learner, lambda: memory, iterate)
 
@@ -318,34 +327,36 @@ class OnPolicy(NamedTuple):
 @torch.no_grad()
 def on_policy(run: Training, seed: int = 0) -> OnPolicy:
     """The source's batch, as the next train step would see it."""
-    mind, learner, c = run.agent, run.learner, run.learner.config
-    past = mind.longest_past
+    agent, learner, c = run.agent, run.learner, run.learner.config
+    past = agent.longest_past
     torch.manual_seed(seed)
-    draw = run.memory().newest_sequences(c.lived, past + 1, past + 1 - mind.config.imagination.context)
-    latent = draw.observation["latent"].long()
-    lived = lived_of(mind, learner.acted, learner.judged, latent, draw.action, draw.start, draw.let_go)
-    log_prob = mind.policy(mind.dynamics.reading(lived.latent)[:, :-1], lived.hidden[:, :-1]).log_prob_of(
-        lived.action
+    draw = run.buffer().newest(c.on_policy_windows, past + 1, past + 1 - agent.config.imagination.context)
+    tokens = draw.observation["tokens"].long()
+    batch = on_policy_batch(
+        agent, learner.behavior_policy, learner.old_value, tokens, draw.action, draw.start, draw.handover
     )
-    frame = draw.start[:, None] + torch.arange(lived.action.shape[1])
-    fields = {name: getattr(lived, key) for name, key in ON_POLICY.items()}
-    ratio = (log_prob - lived.log_prob).exp()
-    lambda_ = objective.LAMBDA * lived.goes_on
-    return OnPolicy(fields, lambda_, frame + 1 == draw.let_go[:, None], ratio)
+    log_prob = agent.policy(
+        agent.world_model.features(batch.tokens)[:, :-1], batch.hidden[:, :-1]
+    ).log_prob_of(batch.action)
+    frame = draw.start[:, None] + torch.arange(batch.action.shape[1])
+    fields = {name: getattr(batch, key) for name, key in ON_POLICY.items()}
+    ratio = (log_prob - batch.log_prob).exp()
+    lambda_ = objective.LAMBDA * batch.goes_on
+    return OnPolicy(fields, lambda_, frame + 1 == draw.handover[:, None], ratio)
 
 
 def on_policy_losses(run: Training, fields: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
     """Of policy and value, on a batch as `on_policy` gives it."""
-    lived = Lived(*(fields[name] for name in ON_POLICY))
-    policy, value = objective._lived_objectives(run.agent, lived, 0.0)
+    batch = OnPolicyBatch(*(fields[name] for name in ON_POLICY))
+    policy, value = objective._on_policy_objectives(run.agent, batch, 0.0)
     return policy.loss, value.loss
 
 
 @torch.no_grad()
 def begin_iteration(run: Training) -> None:
     """The policy that acts is the one that learns, at an iteration's first step."""
-    run.learner.acted.load_state_dict(run.agent.policy.state_dict())
-    run.learner.judged.load_state_dict(run.agent.value.state_dict())
+    run.learner.behavior_policy.load_state_dict(run.agent.policy.state_dict())
+    run.learner.old_value.load_state_dict(run.agent.value.state_dict())
 
 
 # Shipped agents --------------------------------------------------------------------------------------------
@@ -356,31 +367,31 @@ class Shipped:
 
     def __init__(self, body: str) -> None:
         self._subject = candidates.load(Path(body))
-        self._mind = self._subject.mind
-        self.context = self._mind.config.imagination.context
-        self.horizon = self._mind.config.imagination.horizon
+        self._agent = self._subject.agent
+        self.context = self._agent.config.imagination.context
+        self.horizon = self._agent.config.imagination.horizon
 
     @torch.no_grad()
     def encode(self, observation: Arrays) -> Tensor:
         """Tokens (N, K)."""
-        return encode(self._mind, {OBSERVATION[k]: v for k, v in observation.items()}, sample=False)
+        return encode(self._agent, {OBSERVATION[k]: v for k, v in observation.items()}, sample=False)
 
     @torch.no_grad()
     def decode(self, tokens: Tensor) -> dict[str, Tensor]:
         """What tokens (N, K) look and feel like."""
-        return self._mind.decode(tokens)
+        return self._agent.decode(tokens)
 
     @torch.no_grad()
     def predict(self, tokens: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Hidden (B, T-1, D) and log-probabilities (B, T-1, K, C) of each next frame, in one pass."""
-        model = self._mind.dynamics
+        model = self._agent.world_model
         hidden = model(tokens[:, :-1], action[:, :-1])
         return hidden, model.logits(hidden, tokens[:, :-1], tokens[:, 1:])
 
     @torch.no_grad()
     def step_by_step(self, tokens: Tensor, action: Tensor, first: int) -> Tensor:
         """The same hidden states by a prefill of `first` frames and then single steps."""
-        model, steps = self._mind.dynamics, tokens.shape[1] - 1
+        model, steps = self._agent.world_model, tokens.shape[1] - 1
         cache = model.init_cache(len(tokens), steps)
         hidden, cache = model.prefill(tokens[:, :first], action[:, :first], cache)
         found = [hidden]
@@ -393,29 +404,29 @@ class Shipped:
     def dream(self, tokens: Tensor, action: Tensor, seed: int) -> dict[str, Tensor]:
         """Imagined from a context (B, T, K), (B, T-1, A)."""
         torch.manual_seed(seed)
-        i, mind = self._mind.config.imagination, self._mind
-        found = dream(mind.dynamics, mind.policy, tokens, action, i.horizon, i.dropout)
-        return {"tokens": found.latent, "hidden": found.hidden, "action": found.action}
+        i, agent = self._agent.config.imagination, self._agent
+        found = dream(agent.world_model, agent.policy, tokens, action, i.horizon, i.dropout)
+        return {"tokens": found.tokens, "hidden": found.hidden, "action": found.action}
 
     @torch.no_grad()
     def self_prior(self, tokens: Tensor) -> Tensor:
         """Log-probability of each token, (..., K)."""
-        return self._mind.self_prior.per_token_log_prob(tokens)
+        return self._agent.self_prior.per_token_log_prob(tokens)
 
     @torch.no_grad()
     def free_energy(self, tokens: Tensor) -> Tensor:
         """G, (...)."""
-        return self._mind.expected_free_energy(tokens)
+        return self._agent.expected_free_energy(tokens)
 
     @torch.no_grad()
     def policy(self, tokens: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and deviation before tanh, (..., A)."""
-        choice = self._mind.policy(tokens, hidden)
+        choice = self._agent.policy(tokens, hidden)
         return choice.mean, choice.std
 
     def without_trace(self, hidden: Tensor) -> Tensor | None:
         """The hidden state with its memory trace blanked; None: it has none."""
-        traces = self._mind.dynamics.traces
+        traces = self._agent.world_model.trace_size
         if not traces:
             return None
         hidden = hidden.clone()
@@ -424,9 +435,9 @@ class Shipped:
 
     def exam(self, condition: str, runs: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Each run's outcome; and, before a mirror, its frames (N, T, ...) and actions."""
-        setup, player = replace(self._subject.setup, threads=1), MindPlayer(self._mind)
+        setup, player = replace(self._subject.setup, threads=1), TrainedAgent(self._agent)
         worlds = conditions.get(condition).worlds(setup, runs, "cpu")
-        keys = Keys("golden", "-", setup.body, condition, 0, "-", "-")
+        keys = RunKey("golden", "-", setup.body, condition, 0, "-", "-")
         tables, recording = run_condition(
             worlds, player, list(range(runs)), keys, sham=condition == "sham", view_every=0, record=True
         )
@@ -446,19 +457,19 @@ def gpu_training(phase: str, device: str, eager: bool, toy: bool) -> Training:
     episode. swift's networks and batches, fewer episodes and steps. toy: smoke's, to try it on a CPU."""
     preset = _SMOKE if toy else SWIFT
     schedule = replace(
-        preset.life.schedule,
+        preset.training.schedule,
         episodes=3 * (4 if toy else 64),
-        episodes_per_lap=4 if toy else 64,
-        steps_per_lap=4 if toy else 64,
-        world_from_episode=0,
+        episodes_per_iteration=4 if toy else 64,
+        steps_per_iteration=4 if toy else 64,
+        world_model_from_episode=0,
         self_prior_from_episode=0,
         self_prior_until_episode=None,
         policy_from_episode=0,
-        codec_laps=3,
-        codec_first_episodes=4 if toy else 128,
-        codec_episodes_per_lap=4 if toy else 32,
-        codec_steps_per_lap=4 if toy else 100,
+        tokenizer_iterations=3,
+        tokenizer_first_episodes=4 if toy else 128,
+        tokenizer_episodes_per_iteration=4 if toy else 32,
+        tokenizer_steps_per_iteration=4 if toy else 100,
     )
-    learner = replace(preset.life.learner, capture=not eager, compile=False if eager else None)
-    preset = replace(preset, life=replace(preset.life, schedule=schedule, learner=learner))
+    learner = replace(preset.training.learner, cuda_graph=not eager, compile=False if eager else None)
+    preset = replace(preset, training=replace(preset.training, schedule=schedule, learner=learner))
     return _born(preset, device, own_tokenizer=phase == "tokenizer")

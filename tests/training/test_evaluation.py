@@ -9,7 +9,7 @@ import torch
 from tiny_trainers import born, cells, joint, symbolic
 
 from mirrormark.envs.raycaster.eye import NO_CELL
-from mirrormark.training import evaluation as indicators_module
+from mirrormark.training import evaluation as evaluation
 from mirrormark.training import evaluation_dreams, held_out
 from mirrormark.training.env_config import EnvConfig
 from mirrormark.training.held_out import HELD_OUT_SEED, EvaluationConfig, hold_out
@@ -68,20 +68,20 @@ class Painter(torch.nn.Module):
 
 def test_mark_recovery_is_one_for_the_frame_itself_and_zero_for_the_frame_without_mark(seen):
     agent = born(joint()).agent
-    assert indicators_module.mark_recovery(Painter(agent, seen.pairs.with_mark), seen.pairs) == pytest.approx(
+    assert evaluation.mark_recovery(Painter(agent, seen.pairs.with_mark), seen.pairs) == pytest.approx(
         1.0
     )
-    assert indicators_module.mark_recovery(
+    assert evaluation.mark_recovery(
         Painter(agent, seen.pairs.without_mark), seen.pairs
     ) == pytest.approx(0.0)
     half = {k: v.clone() for k, v in seen.pairs.with_mark.items()}
     blend = (seen.pairs.with_mark["vision"].float() + seen.pairs.without_mark["vision"].float()) / 2
     half["vision"] = blend / 255
-    assert indicators_module.mark_recovery(Painter(agent, half), seen.pairs) == pytest.approx(0.75, abs=0.01)
+    assert evaluation.mark_recovery(Painter(agent, half), seen.pairs) == pytest.approx(0.75, abs=0.01)
 
 
 def test_the_symbolic_tokenizer_loses_no_cell(told):
-    assert indicators_module.mark_recovery(born(symbolic()).agent, told.pairs) == 1.0
+    assert evaluation.mark_recovery(born(symbolic()).agent, told.pairs) == 1.0
 
 
 def test_the_gap_is_what_the_density_says(told):
@@ -91,18 +91,18 @@ def test_the_gap_is_what_the_density_says(told):
         for parameter in agent.self_prior.parameters():
             parameter.zero_()
         agent.self_prior.bias[-1, NO_CELL] = 5.0
-    assert indicators_module.efe_gap_nats(agent, told.pairs) == pytest.approx(5.0, abs=1e-4)
+    assert evaluation.efe_gap_nats(agent, told.pairs) == pytest.approx(5.0, abs=1e-4)
 
 
 def test_posture_range_counts_seconds_not_moments():
     flat = torch.full((4, 101), 10.0)
-    assert indicators_module.posture_range_nats(flat) == pytest.approx(0.0)
+    assert evaluation.posture_range_nats(flat) == pytest.approx(0.0)
     moment = flat.clone()
     moment[:, 50] = 0.0  # one lucky frame is worth a twentieth of a window
-    assert indicators_module.posture_range_nats(moment) < 0.6
+    assert evaluation.posture_range_nats(moment) < 0.6
     calm = flat.clone()
     calm[0, 20:80] = 2.0
-    assert indicators_module.posture_range_nats(calm) == pytest.approx(float(calm.mean()) - 2.0, abs=0.05)
+    assert evaluation.posture_range_nats(calm) == pytest.approx(float(calm.mean()) - 2.0, abs=0.05)
 
 
 def test_removals_are_found_ten_steps_ahead_and_only_with_room():
@@ -121,7 +121,7 @@ def test_a_perfect_dreamer_falls_like_the_world_and_a_stubborn_one_does_not(told
         for parameter in agent.self_prior.parameters():
             parameter.zero_()
         agent.self_prior.bias[-1, NO_CELL] = 5.0
-    tokens = held_out.tokens(agent, told.episodes.observation)
+    tokens = held_out.encode_in_pieces(agent, told.episodes.observation)
     cost = held_out.efe(agent, tokens)
     mark = told.episodes.mark
     rows, present = evaluation_dreams.find_removals(mark, agent.config.imagination.context)
@@ -174,7 +174,7 @@ class Measured:
 def test_optimism_is_what_the_dream_lacks_of_the_real_cost(told, monkeypatch):
     """The world's own future is no optimism; a dream that stands still lacks what the world adds later."""
     agent = born(symbolic()).agent
-    tokens = held_out.tokens(agent, told.episodes.observation)[:4, :100]
+    tokens = held_out.encode_in_pieces(agent, told.episodes.observation)[:4, :100]
     action, cost = told.episodes.action[:4, :100], held_out.efe(agent, tokens)
     ahead = slice(50, 50 + evaluation_dreams.DREAM_CONTROL_STEPS + 1)
 
@@ -197,7 +197,7 @@ def test_a_long_context_is_whole_when_optimism_is_asked_for(told, monkeypatch):
     """It begins with the episode, and the second that follows is compared with the second that followed."""
     agent = born(symbolic()).agent
     agent.config = replace(agent.config, imagination=replace(agent.config.imagination, context=70))
-    tokens = held_out.tokens(agent, told.episodes.observation)[:4, :100]
+    tokens = held_out.encode_in_pieces(agent, told.episodes.observation)[:4, :100]
     cost = held_out.efe(agent, tokens)
 
     def replay(_, past, acted, to_do):
@@ -217,7 +217,7 @@ def test_the_band_of_distances_is_over_episodes_not_over_moments():
     distance_m[::2] += 0.01
     distance_m[1::2] -= 0.01
     distance_m[50:, 3] = np.nan
-    done = indicators_module.behave(trainer.agent, Measured(trainer.make_envs(4), distance_m))  # type: ignore[arg-type]
+    done = evaluation.behave(trainer.agent, Measured(trainer.make_envs(4), distance_m))  # type: ignore[arg-type]
     assert done.distance_p05_m == pytest.approx(0.0115) and done.distance_p95_m == pytest.approx(0.0385)
 
 
@@ -232,8 +232,8 @@ def test_the_cost_of_a_worn_mark_is_taken_while_it_is_on(monkeypatch):
         return *rest, info | {"mark_present": info["t"] < 30}
 
     monkeypatch.setattr(envs, "step", losing)
-    monkeypatch.setattr(indicators_module, "efe", lambda _, tokens: clock[:, : tokens.shape[1]])
-    done = indicators_module.behave(trainer.agent, envs)
+    monkeypatch.setattr(evaluation, "efe", lambda _, tokens: clock[:, : tokens.shape[1]])
+    done = evaluation.behave(trainer.agent, envs)
     assert done.efe_nats == pytest.approx(49.5) and done.efe_worn_nats == pytest.approx(14.5)
 
 
@@ -242,7 +242,7 @@ def test_all_indicators_have_the_keys_and_repeat_themselves(told):
     results = []
     for _ in range(2):
         torch.manual_seed(0)
-        results.append(indicators_module.evaluation(trainer.agent, told, trainer.make_envs(4)))
+        results.append(evaluation.indicators(trainer.agent, told, trainer.make_envs(4)))
     keys = {"mark_recovery", "efe_gap_nats", "efe_gap_per_posture_range", "dreamed_fall_nats", "removal_rate"}
     keys |= {"distance_m", "distance_p05_m", "distance_p95_m", "chance_removal_rate", "yoked_rate"}
     assert keys <= set(results[0])
@@ -258,7 +258,7 @@ def test_a_dream_is_not_compared_with_a_fall_that_did_not_happen(told):
         for parameter in agent.self_prior.parameters():
             parameter.zero_()
         agent.self_prior.bias[-1, NO_CELL] = -5.0
-    tokens = held_out.tokens(agent, told.episodes.observation)
+    tokens = held_out.encode_in_pieces(agent, told.episodes.observation)
     found = evaluation_dreams.dreamed_removal(agent, told, tokens, held_out.efe(agent, tokens), 5.0)
     assert found["real_fall_nats"] < 0 and found["dreamed_fall_ratio"] is None
     assert found["dreamed_fall_nats"] is not None
@@ -270,7 +270,7 @@ def test_where_no_mark_is_ever_seen_the_gates_that_need_one_are_unknown(preset, 
     env = replace(preset.env, mirror=replace(preset.env.mirror, kind=kind))
     trainer = born(replace(preset, env=env))
     held = hold_out(env, EvaluationConfig(babbling_episodes=4, pairs=4, policy_episodes=4), "cpu")
-    found = indicators_module.evaluation(trainer.agent, held, trainer.make_envs(4))
+    found = evaluation.indicators(trainer.agent, held, trainer.make_envs(4))
     unknown = ("mark_recovery", "efe_gap_nats", "efe_gap_per_posture_range", "dreamed_fall_nats")
     assert len(held.pairs.mask) == 0 and all(found[name] is None for name in unknown)
     assert found["posture_range_nats"] is not None and found["removal_rate"] is not None
@@ -279,7 +279,7 @@ def test_where_no_mark_is_ever_seen_the_gates_that_need_one_are_unknown(preset, 
 
 def test_without_a_removal_dreamed_removal_is_unknown(told):
     agent = born(symbolic()).agent
-    tokens = held_out.tokens(agent, told.episodes.observation)
+    tokens = held_out.encode_in_pieces(agent, told.episodes.observation)
     stays = told._replace(episodes=told.episodes._replace(mark=torch.ones_like(told.episodes.mark)))
     found = evaluation_dreams.dreamed_removal(agent, stays, tokens, held_out.efe(agent, tokens), 5.0)
     assert found["removals_found"] == 0

@@ -82,7 +82,7 @@ def learned(preset: Config, stages: tuple[str, ...], draws: list[Batch | dict], 
 def test_flipping_every_flag_leaves_losses_gradients_and_weights_bitwise_equal(preset, stages):
     recording = born(preset)
     buffer = recording.buffer_of(iteration(stages))
-    buffer.extend(recording.gather(iteration(stages)))
+    buffer.extend(recording.collect(iteration(stages)))
     recorder = Recorder(buffer)
     for _ in range(STEPS):
         recording.learner.train_step(recorder, stages)  # type: ignore[arg-type]

@@ -266,10 +266,10 @@ def test_what_is_learned_from_life_reaches_as_far_back_as_the_body_remembers(mon
     batch = trainer.buffer.newest
     monkeypatch.setattr(trainer.buffer, "newest", lambda *a: asked.append(a) or batch(*a))
     trainer.learner.learn(trainer.buffer, iteration(("policy",), 1))
-    assert asked == [(ours.training.learner.on_policy, 31, 31 - imagination.context)]
+    assert asked == [(ours.training.learner.on_policy_windows, 31, 31 - imagination.context)]
 
 
-@pytest.mark.parametrize("name", ["dreams", "lived"])
+@pytest.mark.parametrize("name", ["dreams", "on_policy_windows"])
 def test_a_learner_without_batches_is_refused(name):
     with pytest.raises(ValueError, match=rf"learner\.{name} is 0"):
         LearnerConfig(**{name: 0})

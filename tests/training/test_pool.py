@@ -19,13 +19,13 @@ def without(episodes: Episodes, broken: int) -> Episodes:
 
 def breaking(trainer: Trainer, broken: dict[int, int], collected: list[int]) -> Trainer:
     """So many worlds break in those iterations, each time they are lived."""
-    real = trainer.gather
+    real = trainer.collect
 
     def collect(iteration):
         collected.append(iteration.index)
         return without(real(iteration), broken.get(iteration.index, 0))
 
-    trainer.gather = collect  # type: ignore[method-assign]
+    trainer.collect = collect  # type: ignore[method-assign]
     return trainer
 
 

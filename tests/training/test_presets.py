@@ -10,15 +10,15 @@ import torch
 
 from mirrormark.agent.objective import LAMBDA
 from mirrormark.presets import PRESETS, Config, preset
-from mirrormark.training import training
+from mirrormark.training import trainer
 from mirrormark.training.optim import EPS, RULES, Optimizer, OptimizerConfig
 from mirrormark.training.run_folder import from_json, to_json
 
 DOC = (Path(__file__).parents[2] / "docs" / "paper.md").read_text()
 PARTS = ("world_model", "self_prior", "policy", "value", "expected_g")
-NO_TOKENIZER_PHASE = re.compile(r"life\.(schedule\.codec_(?!iterations)|learner\.tokenizer|pool_episodes)")
+NO_TOKENIZER_PHASE = re.compile(r"training\.(schedule\.tokenizer_(?!iterations)|learner\.tokenizer|pool_episodes)")
 SENSES_ONLY = re.compile(
-    r"agent\.tokenizer\.(levels|tokens_per_cell|scene_tokens|bins|encoder_sees|silence|widest|posture_width)"
+    r"agent\.tokenizer\.(levels|tokens_per_cell|scene_tokens|bins|encoder_sees|vision_token_dropout|widest|posture_width)"
 )
 
 
@@ -148,13 +148,13 @@ def test_a_touch_fits_into_the_context_where_time_is_ours():
 
 
 def test_an_unknown_preset_is_one_sentence():
-    with pytest.raises(ValueError, match="choose smoke, ideal"):
+    with pytest.raises(ValueError, match="choose smoke, symbolic"):
         preset("huge")
 
 
 def test_a_tokenizer_that_cannot_learn_has_no_phase_of_its_own():
     ideal = preset("symbolic")
     schedule = dataclasses.replace(ideal.training.schedule, tokenizer_iterations=1)
-    training.check(ideal.agent, ideal.training)
+    trainer.check(ideal.agent, ideal.training)
     with pytest.raises(ValueError, match=r"schedule\.tokenizer_iterations is for a tokenizer that learns"):
-        training.check(ideal.agent, dataclasses.replace(ideal.training, schedule=schedule))
+        trainer.check(ideal.agent, dataclasses.replace(ideal.training, schedule=schedule))

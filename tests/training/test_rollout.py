@@ -61,7 +61,7 @@ def test_an_episode_begins_with_the_resets_frame_and_ends_without_an_action():
 
 
 def test_the_same_seed_collects_the_same_and_another_does_not():
-    first, second, other = (born(symbolic(), seed).gather(iteration()) for seed in (0, 0, 1))
+    first, second, other = (born(symbolic(), seed).collect(iteration()) for seed in (0, 0, 1))
     assert torch.equal(first.action, second.action)
     assert torch.equal(first.observation["tokens"], second.observation["tokens"])
     assert not torch.equal(first.action, other.action)

@@ -115,7 +115,7 @@ HOLDER = """
 import sys
 from pathlib import Path
 from mirrormark.training.run_folder import Run
-with Run(Path(sys.argv[1])).held():
+with RunFolder(Path(sys.argv[1])).held():
     print("held", flush=True)
     input()
 """

@@ -147,7 +147,7 @@ def test_a_changed_configuration_is_refused(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--preset", "huge"], "choose smoke, ideal, laptop, swift, paper, paper-code"),
+        (["--preset", "huge"], "choose smoke, symbolic, laptop, swift, paper, paper-code"),
         (["--preset", "smoke", "--training.schedule.episodes=0"], r"schedule\.episodes"),
         (["--preset", "smoke", "--seed=-1"], "--seed"),
         (["--preset", "smoke", "--env.threads=0"], "env.threads is 0"),

@@ -61,7 +61,7 @@ class WorldModelConfig:
         for name in ("dropout", "unimix", "memory_trace"):
             if not 0 <= getattr(self, name) < 1:
                 given = getattr(self, name)
-                raise ValueError(f"dynamics.{name} is {given}: give a share from 0 to below 1.")
+                raise ValueError(f"world_model.{name} is {given}: give a share from 0 to below 1.")
 
 
 class WorldModel(nn.Module):

@@ -64,7 +64,7 @@ class Computations:
         wrap = partial(torch.compile, dynamic=False) if compiles else (lambda function: function)
         self.tokenizer = wrap(objective.tokenizer_objective)
         self.joint = wrap(objective.world_model_objective)
-        self.frozen_tokenizer = wrap(token_objective)
+        self.frozen = wrap(token_objective)
         self.self_prior = wrap(objective.self_prior_objective)
         self.behaviour = wrap(objective.actor_critic_objective)
         self.indifferent = wrap(indifferent_objective)

@@ -121,7 +121,7 @@ class TrainStep:
         with beside.work():
             if world_model is not None:
                 skipped.append(
-                    self._backward_and_step(looked if self._dreams_apart else rated, env=world_model)
+                    self._backward_and_step(looked if self._dreams_apart else rated, world_model=world_model)
                 )
             if expected_g_batch is not None:
                 with self._autocast():
@@ -195,7 +195,7 @@ class TrainStep:
                 return self._do.joint(self.agent, batch.observation, batch.action, encoding)[0]
         tokens = batch.observation["tokens"].long()
         with self._autocast():
-            return self._do.slices(self.agent, tokens, batch.action)
+            return self._do.frozen(self.agent, tokens, batch.action)
 
     def _diet(self, buffer: ReplayBuffer) -> Tensor:
         """Tokens for the self-prior to learn from."""

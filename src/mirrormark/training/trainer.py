@@ -59,7 +59,7 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         for name in ("marked_share", "policy_share", "handover_share"):
             if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"life.{name} is a share: give a number from 0 to 1.")
+                raise ValueError(f"training.{name} is a share: give a number from 0 to 1.")
         if self.pool_episodes < 2:
             raise ValueError(
                 f"training.pool_episodes is {self.pool_episodes}: give at least 2, for its two groups."
