@@ -161,8 +161,8 @@ def babbling(kind: str, seeds: list[int], joints: np.ndarray) -> np.ndarray:
 class Training:
     """An agent that learns, one iteration after another."""
 
-    def __init__(self, learner: Learner, memory: Callable[[], ReplayBuffer], iterate: Callable) -> None:
-        self.learner, self.memory, self._iterate = learner, memory, iterate
+    def __init__(self, learner: Learner, buffer: Callable[[], ReplayBuffer], iterate: Callable) -> None:
+        self.learner, self.buffer, self._iterate = learner, buffer, iterate
         self.agent = learner.agent
 
     def iterate(self) -> dict[str, float]:
@@ -436,7 +436,7 @@ class Shipped:
     def exam(self, condition: str, runs: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Each run's outcome; and, before a mirror, its frames (N, T, ...) and actions."""
         setup, player = replace(self._subject.setup, threads=1), TrainedAgent(self._agent)
-        worlds = conditions.get(condition).worlds(setup, runs, "cpu")
+        worlds = conditions.get(condition).make_envs(setup, runs, "cpu")
         keys = RunKey("golden", "-", setup.body, condition, 0, "-", "-")
         tables, recording = run_condition(
             worlds, player, list(range(runs)), keys, sham=condition == "sham", view_every=0, record=True
