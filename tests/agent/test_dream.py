@@ -92,7 +92,7 @@ def outputs(agent):
     return parts, torch.autograd.grad(total, learns, allow_unused=True)
 
 
-RECALLING = PolicyConfig(hidden=16, reads_reads_memory_trace=True)
+RECALLING = PolicyConfig(hidden=16, reads_memory_trace=True)
 OURS = [
     {},
     {"keeps": True},

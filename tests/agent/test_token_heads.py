@@ -158,7 +158,7 @@ def test_policy_and_value_see_what_is_recalled_where_asked_to():
             "grid",
             tokenizer=CELLS,
             world_model=OURS,
-            policy=PolicyConfig(hidden=16, memory_trace=memory_trace),
+            policy=PolicyConfig(hidden=16, reads_memory_trace=memory_trace),
         )
         torch.nn.init.normal_(agent.value.head.weight)
         tokens, hidden = random_tokens(agent, 4), torch.randn(4, agent.world_model.width)

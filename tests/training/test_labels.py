@@ -141,7 +141,7 @@ def test_lies_of_the_world_about_itself_leave_actions_and_memories_equal(preset,
         trainer = born(preset)
         lying = Lying(trainer.make_envs(4))
         if lie:
-            monkeypatch.setattr(trainer, "worlds", lambda n, lying=lying: lying)
+            monkeypatch.setattr(trainer, "make_envs", lambda n, lying=lying: lying)
         torch.manual_seed(3)
         told.append(trainer.collect(iteration(ALL, index=7)))
     true, lied = told

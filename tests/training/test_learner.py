@@ -42,12 +42,12 @@ def changed(before: dict, after: dict) -> set[str]:
 @pytest.mark.parametrize(
     ("stages", "parts"),
     [
-        (("world_model",), {"dynamics", "expected_g"}),
+        (("world_model",), {"world_model", "expected_g"}),
         (("self_prior",), {"self_prior", "ema.self_prior"}),
         (("policy",), {"policy", "value", "ema.value", "return_range"}),
         (
             ALL,
-            {"dynamics", "expected_g", "self_prior", "ema.self_prior", "policy", "value", "ema.value"}
+            {"world_model", "expected_g", "self_prior", "ema.self_prior", "policy", "value", "ema.value"}
             | {"return_range"},
         ),
     ],
@@ -87,7 +87,7 @@ def test_joint_learning_changes_the_tokenizer():
     trainer = on_policy(joint())
     before = weights(trainer)
     trainer.learner.learn(trainer.buffer, iteration())
-    assert {"tokenizer", "dynamics"} <= changed(before, weights(trainer))
+    assert {"tokenizer", "world_model"} <= changed(before, weights(trainer))
 
 
 def test_losses_fall_on_a_fixed_memory():
@@ -221,8 +221,8 @@ def test_one_backward_for_policy_and_value_does_what_two_do():
             else:
                 learner.optimizers["policy"].zero_grad()
                 policy.loss.backward(retain_graph=True)
-                learner.optimizers["policy"].step(policy.loss)
-                learner.optimizers["value"].step(value.loss)
+                learner.optimizers["policy"].minimize(policy.loss)
+                learner.optimizers["value"].minimize(value.loss)
             assert [learner.optimizers[n].skipped.item() for n in ("policy", "value")] == [broken, False]
             after.append(weights(trainer))
         assert all(torch.equal(after[0][name], after[1][name]) for name in after[0])

@@ -114,7 +114,7 @@ def test_a_run_that_came_from_another_machine_can_be_resumed(tmp_path, state):
 HOLDER = """
 import sys
 from pathlib import Path
-from mirrormark.training.run_folder import Run
+from mirrormark.training.run_folder import RunFolder
 with RunFolder(Path(sys.argv[1])).held():
     print("held", flush=True)
     input()
