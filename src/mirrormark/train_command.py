@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
@@ -13,12 +13,12 @@ from mirrormark.training.commands import Device
 
 @dataclass(frozen=True)
 class Train:
-    """Let an agent grow up: train or resume a run. Every field of the preset can be overridden."""
+    """Train an agent, or resume a run. Every field of the preset can be overridden."""
 
     config: Annotated[Config, tyro.conf.arg(name="")]
-    """The preset's world, agent and life."""
+    """The preset's environment, agent and training."""
     preset: str = "smoke"
-    """smoke, ideal, laptop, swift, paper or paper-code."""
+    """smoke, symbolic, laptop, swift, paper or paper-code."""
     body: str | None = None
     """Which body; None keeps the preset's."""
     seed: int = 0
@@ -29,22 +29,22 @@ class Train:
     """Go on with the run in that folder."""
     device: Device = "auto"
     """cpu, cuda, or auto: a GPU where there is one."""
-    cost: Literal["self_prior", "none"] = "self_prior"
-    """none: the ablation without the self-prior's cost."""
 
 
 def train(arguments: list[str]) -> None:
     """Run the command with these words."""
     name = _preset_name(arguments)
     asked = tyro.cli(
-        Train, args=arguments, prog="mirrormark train", default=Train(config=preset(name), preset=name)
+        Train,
+        args=arguments,
+        prog="mirrormark train",
+        default=Train(config=preset(name), preset=name),
+        config=(tyro.conf.AvoidSubcommands,),  # the preset says which agent and tokenizer
     )
     env, training = asked.config.env, asked.config.training
     if asked.body is not None and asked.body != env.body:
         # A tone is a body's own: another body takes its default.
         env = replace(env, body=asked.body, tone=None)
-    if asked.cost != "self_prior":
-        training = replace(training, learner=replace(training.learner, cost=asked.cost))
     out = asked.out or Path("runs") / f"{name}-{env.body}-seed{asked.seed}"
     commands.train(name, env, asked.config.agent, training, asked.seed, out, asked.resume, asked.device)
 

@@ -14,12 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mirrormark.agent import objective
-from mirrormark.agent.agent import Agent
-from mirrormark.agent.dream import dream
-from mirrormark.agent.objective import OnPolicyBatch, on_policy_batch
+from mirrormark.agent.acting import encode
+from mirrormark.agent.losses import LAMBDA, Rollout
 from mirrormark.agent.senses import SenseSpec
-from mirrormark.agent.tokenizer import TokenizerConfig
+from mirrormark.agent.world_model import imagine
+from mirrormark.config import CategoricalTokenizerConfig, SelfPriorConfig, WorldModelConfig
 from mirrormark.envs.babbling import Babbling, BabblingConfig
 from mirrormark.envs.mirror import MirrorConfig
 from mirrormark.envs.mirror_mark import MirrorMarkEnvs
@@ -27,9 +26,12 @@ from mirrormark.exam import candidates, conditions
 from mirrormark.exam.agents import TrainedAgent
 from mirrormark.exam.protocol import RunKey, run_condition
 from mirrormark.presets import PAPER, SMOKE, SWIFT, SYMBOLIC, Config
+from mirrormark.swift.on_policy import OnPolicy as OnPolicySource
+from mirrormark.swift.on_policy import RealRollout
+from mirrormark.training.build import build_agent, build_sources
 from mirrormark.training.learner import Learner
-from mirrormark.training.replay_buffer import Episodes, ReplayBuffer, ReplayConfig
-from mirrormark.training.rollout import FRAMES_PER_EPISODE, encode
+from mirrormark.training.replay_buffer import Episodes, ReplayBuffer
+from mirrormark.training.rollout import FRAMES_PER_EPISODE
 from mirrormark.training.schedule import Iteration
 from mirrormark.training.trainer import Trainer
 from mirrormark.training.weights import load_tokenizer, shipped
@@ -51,14 +53,14 @@ METRICS = {
     "babbling_free_energy": "G_babbling",
     "expected_g_loss": "expected_g",
     "expected_g_explained": "expected_g_explained_variance",
-    "expected_g_gradient": "expected_g_gradient",
+    "expected_g_gradient": "drive_gradient",
     "policy_loss": "policy",
     "policy_loss_on_policy": "policy_on_policy",
     "policy_gradient": "policy_gradient",
     "entropy": "entropy",
     "clipped": "clipped",
-    "imagined_cost": "cost_dreamed",
-    "imagined_cost_fall": "cost_dreamed_fall",
+    "imagined_cost": "imagined_cost",
+    "imagined_cost_fall": "imagined_cost_fall",
     "on_policy_cost": "cost_on_policy",
     "return_range": "return_range",
     "value": "value",
@@ -78,7 +80,7 @@ OPTIMIZERS = {
     "self_prior": "self_prior",
     "policy": "policy",
     "value": "value",
-    "expected_g": "expected_g",
+    "expected_g": "drive",
 }
 OBSERVATION = {"vision": "vision", "proprioception": "proprioception", "cell": "cell"}
 INFO = {
@@ -94,17 +96,6 @@ INFO = {
     "mark_px": "mark_px",
     "mirror_share_of_view": "mirror_share_of_view",
 }
-ON_POLICY = {
-    "tokens": "tokens",
-    "hidden": "hidden",
-    "cost": "cost",
-    "action": "action",
-    "old_log_prob": "log_prob",
-    "old_value": "value",
-    "weight": "weight",
-    "continues": "goes_on",
-}
-"""Fields that value and policy learn from, in the order in which they are handed over."""
 EXAM = {"removed": "removed", "latency_s": "removed_s", "hand": "hand", "yoked_touched": "yoked_touched"}
 
 # Environment -----------------------------------------------------------------------------------------------
@@ -180,88 +171,66 @@ class Training:
 
     def moments(self) -> list[Tensor]:
         """Adam's averages, in any order."""
-        states = [m for d in self.learner.optimizers.values() for m in d.optimizer.state.values()]
+        states = [m for d in self.learner.step.optimizers.values() for m in d.optimizer.state.values()]
         return [m[name] for m in states for name in ("exp_avg", "exp_avg_sq")]
 
 
 def faster(preset: Config, rates: dict[str, float]) -> Config:
     """The preset with factors on the learning rates of some optimisers."""
-    learner = preset.training.learner
+    optim = preset.training.optim
     for name, factor in rates.items():
-        own = getattr(learner, OPTIMIZERS[name])
+        own = getattr(optim, OPTIMIZERS[name])
         last = own.final_learning_rate
         own = replace(
             own,
             learning_rate=factor * own.learning_rate,
             final_learning_rate=None if last is None else factor * last,
         )
-        learner = replace(learner, **{OPTIMIZERS[name]: own})
-    return replace(preset, training=replace(preset.training, learner=learner))
+        optim = replace(optim, **{OPTIMIZERS[name]: own})
+    return replace(preset, training=replace(preset.training, optim=optim))
 
 
 def _born(preset: Config, device: str = "cpu", own_tokenizer: bool = True) -> Training:
     """A whole training run, from its first iteration on."""
-    tokenizer = None if own_tokenizer else load_tokenizer(shipped(f"{preset.env.body}-tokenizer") or "")
-    agent, training = preset.agent, preset.training
-    if tokenizer is not None:
-        agent = replace(agent, tokenizer=replace(tokenizer.config, dead_zone=agent.tokenizer.dead_zone))
-        training = replace(
-            training, tokenizer_from="shipped", schedule=replace(training.schedule, tokenizer_iterations=0)
-        )
-    run = Trainer(replace(preset.env, threads=1 if device == "cpu" else None), agent, training, 0, device)
-    if tokenizer is not None:
-        run.take_tokenizer(tokenizer)
-    laps = run.schedule.iterations()
-    return Training(run.learner, lambda: run.buffer, lambda: run.run_iteration(next(laps)))
+    tokenizer, agent = None, preset.agent
+    if not own_tokenizer:
+        tokenizer = load_tokenizer(shipped(f"{preset.env.body}-tokenizer") or "")
+        agent = replace(agent, tokenizer=tokenizer.config)  # pyright: ignore[reportCallIssue]
+    env = replace(preset.env, threads=1 if device == "cpu" else None)
+    run = Trainer(env, agent, preset.training, 0, device, tokenizer)
+    iterations = run.schedule.iterations()
+    return Training(run.learner, lambda: run.buffer, lambda: run.run_iteration(next(iterations)))
 
 
 _STAGES = ("world_model", "self_prior", "policy")
-_NARROW = TokenizerConfig(variables=4, classes=8, embedding=128, channels=4, vector_hidden=8)
 _OPEN = {"world_model_from_episode": 0, "self_prior_from_episode": 0, "policy_from_episode": 4}
 _SHORT = {"episodes": 12, "episodes_per_iteration": 4, "steps_per_iteration": 4, **_OPEN}
 
-_SMOKE = replace(SMOKE, training=replace(SMOKE.training, schedule=replace(SMOKE.training.schedule, **_SHORT)))
-_SYMBOLIC = replace(
-    SYMBOLIC,
-    agent=replace(
-        SYMBOLIC.agent,
-        world_model=replace(SYMBOLIC.agent.world_model, width=32, layers=1, heads=2, ffn=64),
-        self_prior=replace(SYMBOLIC.agent.self_prior, width=16, layers=1, heads=2, ffn=32),
-        value=replace(SYMBOLIC.agent.value, bins=63),
-    ),
-    training=replace(
-        SYMBOLIC.training,
-        schedule=replace(SYMBOLIC.training.schedule, **_SHORT),
-        replay=ReplayConfig(capacity_episodes=64),
-        learner=replace(
-            SYMBOLIC.training.learner,
-            sequences=4,
-            sequence_frames=24,
-            self_prior_frames=32,
-            dreams=16,
-            on_policy_windows=4,
-        ),
-    ),
-)
-_PAPER = replace(
-    PAPER,
-    agent=replace(
-        PAPER.agent,
-        tokenizer=_NARROW,
-        world_model=replace(PAPER.agent.world_model, width=32, layers=1, heads=2, ffn=64),
-        self_prior=replace(PAPER.agent.self_prior, width=16, layers=1, heads=2, ffn=32),
-        value=replace(PAPER.agent.value, bins=63),
-    ),
-    training=replace(
-        PAPER.training,
-        schedule=replace(PAPER.training.schedule, **_SHORT),
-        replay=ReplayConfig(capacity_episodes=64),
-        learner=replace(
-            PAPER.training.learner, sequences=4, sequence_frames=24, self_prior_frames=32, dreams=16
-        ),
-    ),
-)
-"""`paper` with small networks and batches, open early."""
+
+def _small(preset: Config, **batch: int) -> Config:
+    """Open early, with small networks and batches."""
+    agent, training = preset.agent, preset.training
+    if batch:
+        agent = replace(
+            agent,
+            world_model=replace(agent.world_model, width=32, layers=1, heads=2, ffn=64),
+            self_prior=SelfPriorConfig(16, 1, 2, 32),
+            actor_critic=replace(agent.actor_critic, bins=63),
+        )
+    if agent.kind == "paper":
+        agent = replace(agent, tokenizer=CategoricalTokenizerConfig(4, 8, 128, 4, 8))
+    training = replace(
+        training,
+        schedule=replace(training.schedule, policy_acts_from_episode=4, **_SHORT),
+        batch=replace(training.batch, **batch),
+        replay_episodes=64,
+    )
+    return replace(preset, agent=agent, training=training)
+
+
+_SMOKE = _small(SMOKE)
+_SYMBOLIC = _small(SYMBOLIC, sequences=4, sequence_frames=24, self_prior_frames=32, imagined=16)
+_PAPER = _small(PAPER, sequences=4, sequence_frames=24, self_prior_frames=32, diet_window=8, imagined=16)
 
 ITERATIONS = {"smoke": 4, "symbolic": 3, "paper": 3, "buffer/swift": 3, "buffer/paper": 3}
 """Of each run. smoke: one of the tokenizer and three behind it."""
@@ -282,19 +251,20 @@ def training(name: str, rates: dict[str, float] | None = None) -> Training:
 def _on_fixed_buffer(preset: Config) -> Training:
     """A run whose episodes are random numbers: no simulator, and no tokenizer where it is frozen."""
     torch.manual_seed(0)
-    tokens, length = preset.training.frozen_tokenizer, FRAMES_PER_EPISODE
+    frozen, length = preset.training.tokenizer_phase is not None, FRAMES_PER_EPISODE
     senses = {"vision": SenseSpec("image", 64), "proprioception": SenseSpec("vector", 12)}
-    agent = Agent(preset.agent, senses, 12)
-    learner = Learner(agent, preset.training.learner, tokens)
+    agent = build_agent(preset.agent, senses, 12)
+    agent.tokenizer.requires_grad_(not frozen)
+    learner = Learner(agent, build_sources(agent, preset.training.batch.imagined), preset.training)
     frame = {"vision": ((64, 64, 3), torch.uint8), "proprioception": ((12,), torch.float32)}
-    kept = {"tokens": ((agent.spec.K,), torch.uint8)} if tokens else frame
-    kind = torch.float16 if tokens else torch.float32
-    memory = ReplayBuffer(kept, 12, length, preset.training.replay, "cpu", kind)
+    kept = {"tokens": ((agent.spec.K,), torch.uint8)} if frozen else frame
+    kind = torch.float16 if frozen else torch.float32
+    memory = ReplayBuffer(kept, 12, length, preset.training.replay_episodes, "cpu", kind)
     draw = torch.Generator().manual_seed(5)
 
     def episodes(first: bool, n: int = 8) -> Episodes:
         """Half of them by the policy, but for the first time; some are handed over to babbling."""
-        if tokens:
+        if frozen:
             each = [torch.randint(0, c, (n, length), generator=draw) for c in agent.spec.classes]
             seen = {"tokens": torch.stack(each, -1)}
         else:
@@ -324,39 +294,48 @@ class OnPolicy(NamedTuple):
     ratio: Tensor  # (B, T-1): today's policy against the one that acted
 
 
+def _source(run: Training) -> OnPolicySource:
+    return next(source for source in run.learner.sources if isinstance(source, OnPolicySource))
+
+
 @torch.no_grad()
 def on_policy(run: Training, seed: int = 0) -> OnPolicy:
     """The source's batch, as the next train step would see it."""
-    agent, learner, c = run.agent, run.learner, run.learner.config
-    past = agent.longest_past
     torch.manual_seed(seed)
-    draw = run.buffer().newest(c.on_policy_windows, past + 1, past + 1 - agent.config.imagination.context)
-    tokens = draw.observation["tokens"].long()
-    batch = on_policy_batch(
-        agent, learner.behavior_policy, learner.old_value, tokens, draw.action, draw.start, draw.handover
+    found = _source(run).rollout(run.agent, run.buffer())
+    real = found.rollout
+    log_prob = run.agent.policy(real.tokens[:, :-1], real.hidden[:, :-1]).log_prob_of(real.action)
+    fields = {
+        "tokens": real.tokens,
+        "hidden": real.hidden,
+        "cost": real.cost,
+        "action": real.action,
+        "old_log_prob": found.old_log_prob,
+        "old_value": found.old_value,
+        "weight": real.weight,
+        "continues": real.lambda_ / LAMBDA,
+    }
+    torch.manual_seed(seed)
+    batch = run.buffer().newest(
+        len(real.tokens), real.tokens.shape[1], real.tokens.shape[1] - run.agent.context
     )
-    log_prob = agent.policy(
-        agent.world_model.features(batch.tokens)[:, :-1], batch.hidden[:, :-1]
-    ).log_prob_of(batch.action)
-    frame = draw.start[:, None] + torch.arange(batch.action.shape[1])
-    fields = {name: getattr(batch, key) for name, key in ON_POLICY.items()}
-    ratio = (log_prob - batch.log_prob).exp()
-    lambda_ = objective.LAMBDA * batch.goes_on
-    return OnPolicy(fields, lambda_, frame + 1 == draw.handover[:, None], ratio)
+    frame = batch.start[:, None] + torch.arange(real.action.shape[1])
+    last = frame + 1 == batch.handover[:, None]
+    return OnPolicy(fields, real.lambda_, last, (log_prob - found.old_log_prob).exp())
 
 
 def on_policy_losses(run: Training, fields: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
     """Of policy and value, on a batch as `on_policy` gives it."""
-    batch = OnPolicyBatch(*(fields[name] for name in ON_POLICY))
-    policy, value = objective._on_policy_objectives(run.agent, batch, 0.0)
-    return policy.loss, value.loss
+    f = fields
+    real = Rollout(f["tokens"], f["hidden"], f["action"], f["cost"], LAMBDA * f["continues"], f["weight"])
+    policy, value = _source(run).losses(run.agent, RealRollout(real, f["old_log_prob"], f["old_value"]))
+    return policy.value, value.value
 
 
 @torch.no_grad()
 def begin_iteration(run: Training) -> None:
     """The policy that acts is the one that learns, at an iteration's first step."""
-    run.learner.behavior_policy.load_state_dict(run.agent.policy.state_dict())
-    run.learner.old_value.load_state_dict(run.agent.value.state_dict())
+    _source(run).begin_iteration(run.agent)
 
 
 # Shipped agents --------------------------------------------------------------------------------------------
@@ -386,26 +365,23 @@ class Shipped:
         """Hidden (B, T-1, D) and log-probabilities (B, T-1, K, C) of each next frame, in one pass."""
         model = self._agent.world_model
         hidden = model(tokens[:, :-1], action[:, :-1])
-        return hidden, model.logits(hidden, tokens[:, :-1], tokens[:, 1:])
+        return hidden, model.log_probs(hidden)
 
     @torch.no_grad()
     def step_by_step(self, tokens: Tensor, action: Tensor, first: int) -> Tensor:
         """The same hidden states by a prefill of `first` frames and then single steps."""
         model, steps = self._agent.world_model, tokens.shape[1] - 1
         cache = model.init_cache(len(tokens), steps)
-        hidden, cache = model.prefill(tokens[:, :first], action[:, :first], cache)
-        found = [hidden]
+        found = [model.prefill(tokens[:, :first], action[:, :first], cache)]
         for t in range(first, steps):
-            hidden, cache = model.step(tokens[:, t], action[:, t], cache, t)
-            found.append(hidden[:, None])
+            found.append(model.step(tokens[:, t], action[:, t], cache, torch.tensor([t]))[:, None])
         return torch.cat(found, 1)
 
     @torch.no_grad()
     def dream(self, tokens: Tensor, action: Tensor, seed: int) -> dict[str, Tensor]:
         """Imagined from a context (B, T, K), (B, T-1, A)."""
         torch.manual_seed(seed)
-        i, agent = self._agent.config.imagination, self._agent
-        found = dream(agent.world_model, agent.policy, tokens, action, i.horizon, i.dropout)
+        found = imagine(self._agent.world_model, self._agent.policy, tokens, action, self.horizon)
         return {"tokens": found.tokens, "hidden": found.hidden, "action": found.action}
 
     @torch.no_grad()
@@ -423,15 +399,6 @@ class Shipped:
         """Mean and deviation before tanh, (..., A)."""
         choice = self._agent.policy(tokens, hidden)
         return choice.mean, choice.std
-
-    def without_trace(self, hidden: Tensor) -> Tensor | None:
-        """The hidden state with its memory trace blanked; None: it has none."""
-        traces = self._agent.world_model.trace_size
-        if not traces:
-            return None
-        hidden = hidden.clone()
-        hidden[..., -traces:] = 0
-        return hidden
 
     def exam(self, condition: str, runs: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Each run's outcome; and, before a mirror, its frames (N, T, ...) and actions."""
@@ -456,20 +423,24 @@ def gpu_training(phase: str, device: str, eager: bool, toy: bool) -> Training:
     """`tokenizer`: swift's own phase; `agent`: everything behind the shipped tokenizer, open from the first
     episode. swift's networks and batches, fewer episodes and steps. toy: smoke's, to try it on a CPU."""
     preset = _SMOKE if toy else SWIFT
+    training, n = preset.training, 4 if toy else 64
     schedule = replace(
-        preset.training.schedule,
-        episodes=3 * (4 if toy else 64),
-        episodes_per_iteration=4 if toy else 64,
-        steps_per_iteration=4 if toy else 64,
+        training.schedule,
+        episodes=3 * n,
+        episodes_per_iteration=n,
+        steps_per_iteration=n,
         world_model_from_episode=0,
         self_prior_from_episode=0,
-        self_prior_until_episode=None,
+        policy_acts_from_episode=0,
         policy_from_episode=0,
-        tokenizer_iterations=3,
-        tokenizer_first_episodes=4 if toy else 128,
-        tokenizer_episodes_per_iteration=4 if toy else 32,
-        tokenizer_steps_per_iteration=4 if toy else 100,
     )
-    learner = replace(preset.training.learner, cuda_graph=not eager, compile=False if eager else None)
-    preset = replace(preset, training=replace(preset.training, schedule=schedule, learner=learner))
-    return _born(preset, device, own_tokenizer=phase == "tokenizer")
+    assert training.tokenizer_phase is not None
+    tokenizer_phase = replace(
+        training.tokenizer_phase,
+        iterations=3,
+        first_episodes=4 if toy else 128,
+        episodes_per_iteration=4 if toy else 32,
+        steps_per_iteration=4 if toy else 100,
+    )
+    training = replace(training, schedule=schedule, tokenizer_phase=tokenizer_phase, cuda_graph=not eager)
+    return _born(replace(preset, training=training), device, own_tokenizer=phase == "tokenizer")

@@ -1,83 +1,24 @@
-"""E4: the policy a ~ π(a | s, h), a normal squashed by tanh, and the value v = V(s, h), symlog two-hot."""
+"""E4: the policy a ~ π(a | s, h), a normal squashed by tanh, and the value v = V(s, h), a two-hot."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mirrormark.agent.numerics import TwoHot, WideLinear, full_precision
-from mirrormark.agent.token_features import TokenFeatures
+from mirrormark.agent.numerics import TwoHot, full_precision
+from mirrormark.agent.tokens import TokenSpec
 
 LAYERS = 3
-"""Linear layers of policy, value (paper, Table II) and expected G (ours)."""
-MIN_STD, MAX_STD = 0.1, 1.0
-"""Smallest and largest standard deviation of an action before tanh (not given)."""
-
-
-@dataclass(frozen=True)
-class PolicyConfig:
-    """The policy network. Defaults: preset paper."""
-
-    hidden: int = 128
-    """Hidden units (paper, Table II)."""
-    bounded_mean: bool = True
-    """tanh on the mean before the tanh normal, so the mode stays within ±.76 (public code, D20; swift:
-    off)."""
-    noise_rho: float = 0.0
-    """Of an acting body's noise, how much lasts until the next control step (ours; swift: .95). 0: every step
-    has its own, which hardly moves an arm; so have dreams."""
-    final_noise_rho: float | None = None
-    """What it comes to by the end of the training run, slowly at first; a finished agent acts with that
-    (ours; None: it stays; swift: 0)."""
-    noise_decay_power: float = 2.0
-    """How slowly at first: 1 in equal steps, 2 by the square of what is lived, and so on (ours; swift: 6)."""
-    reads_memory_trace: bool = False
-    """Policy and value also see what the sequence model recalls of the cells (ours; swift: on): a mark behind
-    the arm that reaches for it is still where it was. Needs world_model.memory_trace."""
-    acts_on: Literal["posterior", "prior"] = "posterior"
-    """Act on the tokens of the present frame, or on a prediction of it, blind to it (public code; D10)."""
-
-    def __post_init__(self) -> None:
-        for name in ("noise_rho", "final_noise_rho"):
-            if not 0 <= (getattr(self, name) or 0) < 1:
-                given = getattr(self, name)
-                raise ValueError(f"policy.{name} is {given}: give a number from 0 to below 1.")
-        if self.noise_decay_power <= 0:
-            raise ValueError(f"policy.noise_decay_power is {self.noise_decay_power}: give a number above 0.")
-
-    def noise_rho_at(self, progress: float) -> float:
-        """How much of the noise lasts when so much of the training run is lived, from 0 to 1. In equal steps,
-        heads are given up before they are reached (notebook: noise that lasts less and less)."""
-        final = self.noise_rho if self.final_noise_rho is None else self.final_noise_rho
-        return self.noise_rho + (final - self.noise_rho) * progress**self.noise_decay_power
-
-
-@dataclass(frozen=True)
-class ValueConfig:
-    """The value network. Defaults: preset paper."""
-
-    hidden: int = 256
-    """Hidden units (paper, Table II)."""
-    bins: int = 255
-    """Classes of the symlog two-hot (paper, Table II)."""
-    linear: bool = False
-    """Bins are even in nats, not in symlog (ours; swift: on): centred returns have both signs, and symlog
-    bins are biased there."""
-    reach: float = 20.0
-    """Bins span ± this, in symlog space (not given; DreamerV3) or, linear, in nats."""
-
-    def __post_init__(self) -> None:
-        if self.bins < 2 or self.reach <= 0:
-            raise ValueError("value.bins must be at least 2, value.reach above 0.")
-
-
+"""Linear layers of policy and value (paper, Table II)."""
+ENTROPY_SAMPLES = 100
+"""Behind the policy's entropy (public code, P7)."""
 _FULL = 1 - 2**-11
-"""The largest action below 1 in half precision, in which memory keeps them."""
+"""The largest action below 1 in half precision, in which the replay buffer may keep them."""
 _BEYOND = math.atanh(1 - 1.5 * 2**-11)
 """Raw samples above this become it, or 1."""
 
@@ -101,15 +42,19 @@ class TanhNormal(NamedTuple):
         return normal - _log_slope(raw)
 
     def log_prob_of(self, action: Tensor) -> Tensor:
-        """The same of an action in [-1, 1]. At its very ends, tanh tells no more how far beyond the sample
+        """The same of an action in [-1, 1]. At its very ends, tanh no longer says how far beyond the sample
         was: there it is the probability of all that lies beyond."""
         action = action.float()
         raw, end = action.clamp(-_FULL, _FULL).atanh(), action.abs() >= _FULL
         beyond = torch.special.log_ndtr((self.mean * action.sign() - _BEYOND) / self.std)
         return torch.where(end, beyond, self._log_densities(raw)).sum(-1)
 
-    def entropy(self) -> Tensor:
-        """Entropy of the action: exact for the normal, one reparametrised sample for the tanh."""
+    def entropy(self, samples: int = 1) -> Tensor:
+        """Entropy of the action by reparametrised samples (P7). Of one, the normal's part is exact and only
+        tanh's is sampled: the same expectation with less noise."""
+        if samples > 1:
+            many = TanhNormal(*(x.expand(samples, *x.shape) for x in self))
+            return -many.log_prob(many.sample()).mean(0)
         normal = 0.5 * math.log(2 * math.pi * math.e) + self.std.log()
         return (normal + _log_slope(self.sample())).sum(-1)
 
@@ -119,60 +64,93 @@ def _log_slope(raw: Tensor) -> Tensor:
     return 2 * (math.log(2) - raw - F.softplus(-2 * raw))
 
 
-def mlp(inputs: int, hidden: int) -> nn.Sequential:
-    """LAYERS - 1 hidden layers, each linear, layer norm, ReLU; the caller adds the last one."""
+def mlp(
+    inputs: int,
+    hidden: int,
+    outputs: int,
+    norm_eps: float = 1e-5,
+    bias: bool = False,
+    activation: type[nn.Module] = nn.ELU,
+) -> nn.Sequential:
+    """LAYERS linear layers; all but the last with layer norm and activation (paper-code: no biases, ELU)."""
     parts: list[nn.Module] = []
     for layer in range(LAYERS - 1):
-        linear = nn.Linear(hidden, hidden) if layer else WideLinear(inputs, hidden)
-        parts += [linear, nn.LayerNorm(hidden), nn.ReLU()]
-    return nn.Sequential(*parts)
+        linear = nn.Linear(hidden if layer else inputs, hidden, bias=bias)
+        parts += [linear, nn.LayerNorm(hidden, eps=norm_eps), activation()]
+    return nn.Sequential(*parts, nn.Linear(hidden, outputs))
 
 
 class Policy(nn.Module):
     """(tokens, hidden) -> TanhNormal over actions."""
 
-    def __init__(self, features: TokenFeatures, hidden_size: int, actions: int, config: PolicyConfig):
+    def __init__(
+        self,
+        spec: TokenSpec,
+        network: nn.Sequential,
+        std: Callable[[Tensor], Tensor],
+        bounded_mean: bool,
+    ):
+        """std: what makes a standard deviation of any number. bounded_mean: tanh on the mean before the tanh
+        normal, so that the mode stays within ±.76 (public code, D20)."""
         super().__init__()
-        self.features, self.config, self.hidden_size = features, config, hidden_size
-        self.body = mlp(features.size + hidden_size, config.hidden)
-        self.head = nn.Linear(config.hidden, 2 * actions)
+        self.spec, self.network, self.std, self.bounded_mean = spec, network, std, bounded_mean
 
     def forward(self, tokens: Tensor, hidden: Tensor) -> TanhNormal:
-        """tokens (..., K), or its reading, hidden (..., D)."""
-        x = self.body(self.features.concat(tokens, hidden[..., : self.hidden_size]))
-        with full_precision(x):
-            mean, spread = self.head(x.float()).chunk(2, -1)
-        if self.config.bounded_mean:
-            mean = mean.tanh()
-        # +2: exploration starts near the widest
-        return TanhNormal(mean, MIN_STD + (MAX_STD - MIN_STD) * torch.sigmoid(spread + 2))
+        """tokens (..., K) or one-hot vectors, hidden (..., D)."""
+        mean, spread = _last_in_full(self.network, self.spec, tokens, hidden).chunk(2, -1)
+        return TanhNormal(mean.tanh() if self.bounded_mean else mean, self.std(spread))
 
 
 class TwoHotHead(nn.Module):
-    """(tokens, hidden) -> a number of nats, as a two-hot."""
+    """(tokens, hidden) -> a number, as a distribution over bins."""
 
-    def __init__(self, features: TokenFeatures, hidden_size: int, hidden: int, two_hot: TwoHot):
+    def __init__(self, spec: TokenSpec, network: nn.Sequential, two_hot: TwoHot):
         super().__init__()
-        self.features, self.hidden_size, self.two_hot = features, hidden_size, two_hot
-        self.body = mlp(features.size + hidden_size, hidden)
-        self.head = WideLinear(hidden, two_hot.bins)
+        self.spec, self.network, self.two_hot = spec, network, two_hot
 
     def logits(self, tokens: Tensor, hidden: Tensor) -> Tensor:
         """(..., bins), fp32."""
-        x = self.body(self.features.concat(tokens, hidden[..., : self.hidden_size]))
-        with full_precision(x):
-            return self.head(x.float())
+        return _last_in_full(self.network, self.spec, tokens, hidden)
 
     def forward(self, tokens: Tensor, hidden: Tensor) -> Tensor:
         """The number itself, (...)."""
         return self.two_hot.decode(self.logits(tokens, hidden))
 
 
-class Value(TwoHotHead):
-    """The expected sum of discounted free energy, as a symlog two-hot; starts at zero."""
+def value_head(spec: TokenSpec, network: nn.Sequential, two_hot: TwoHot) -> TwoHotHead:
+    """The value: starts at 0."""
+    nn.init.zeros_(network[-1].weight)  # pyright: ignore[reportArgumentType]
+    nn.init.zeros_(network[-1].bias)  # pyright: ignore[reportArgumentType]
+    return TwoHotHead(spec, network, two_hot)
 
-    def __init__(self, features: TokenFeatures, hidden_size: int, config: ValueConfig):
-        two_hot = TwoHot(config.bins, -config.reach, config.reach, config.linear)
-        super().__init__(features, hidden_size, config.hidden, two_hot)
-        nn.init.zeros_(self.head.weight)
-        nn.init.zeros_(self.head.bias)
+
+def _last_in_full(network: nn.Sequential, spec: TokenSpec, tokens: Tensor, hidden: Tensor) -> Tensor:
+    """The network of both, its last layer in fp32."""
+    x = network[:-1](torch.cat((spec.one_hot(tokens), hidden), -1))
+    with full_precision(x):
+        return network[-1](x.float())
+
+
+# The paper's --------------------------------------------------------------------------------------------------
+
+MIN_STD, INITIAL_STD = 1e-4, 0.5
+"""Of the policy, before tanh; there is no ceiling (public code, P1)."""
+
+
+def softplus_std(spread: Tensor) -> Tensor:
+    """P1."""
+    return F.softplus(spread + math.log(math.expm1(INITIAL_STD))) + MIN_STD
+
+
+def paper_policy(spec: TokenSpec, width: int, actions: int, hidden: int) -> Policy:
+    """Its last layer starts a hundredth as large (P2)."""
+    network = mlp(spec.total + width, hidden, 2 * actions, norm_eps=1e-3)  # eps: P5
+    with torch.no_grad():
+        network[-1].weight.mul_(0.01)  # pyright: ignore[reportCallIssue, reportAttributeAccessIssue]
+        network[-1].bias.zero_()  # pyright: ignore[reportCallIssue, reportAttributeAccessIssue]
+    return Policy(spec, network, softplus_std, bounded_mean=True)
+
+
+def paper_value(spec: TokenSpec, width: int, hidden: int, bins: int) -> TwoHotHead:
+    """Bins even in symlog space (paper, Table II)."""
+    return value_head(spec, mlp(spec.total + width, hidden, bins), TwoHot(bins))

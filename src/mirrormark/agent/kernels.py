@@ -5,12 +5,19 @@ written to memory. transformer.py says where they are used; everywhere else the 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+if TYPE_CHECKING:
+    from mirrormark.agent.transformer import Cache
+
 LONGEST = 64
+SHORT = 32
+"""Steps up to which flash kernels waste their tiles even where heads are wide."""
 HEAD_SIZES = (16, 32, 64)
 STEP = {"ROWS": 8, "num_warps": 1}  # a head's sums stay within a warp: no thread waits for another
 
@@ -159,8 +166,17 @@ def _(qkv: Tensor, keys: Tensor, values: Tensor, position: Tensor, heads: int) -
     return qkv.new_empty(*qkv.shape[:-1], qkv.shape[-1] // 3)
 
 
-def fit(qkv: Tensor, heads: int, longest: int) -> bool:
-    """Whether the kernels take this projection."""
-    size = qkv.shape[-1] // (3 * heads)
-    half = qkv.dtype in (torch.bfloat16, torch.float16)
-    return qkv.is_cuda and half and size in HEAD_SIZES and longest <= LONGEST
+def serve(qkv: Tensor, heads: int, cache: Cache | None, position: Tensor | None) -> bool:
+    """Whether the kernels take this projection: half precision, on a GPU, and short."""
+    size, half = qkv.shape[-1] // (3 * heads), qkv.dtype in (torch.bfloat16, torch.float16)
+    longest = qkv.shape[1] if cache is None or position is None else cache.keys.shape[2]
+    writes = cache is not None and position is None
+    short = longest <= (LONGEST if size < 32 or position is not None else SHORT)
+    return qkv.is_cuda and half and size in HEAD_SIZES and short and not writes
+
+
+def attend(qkv: Tensor, heads: int, cache: Cache | None, position: Tensor | None) -> Tensor:
+    """Causal attention, or one step's to the cache: qkv (B, T, 3·D) -> (B, T, D)."""
+    if cache is not None and position is not None:
+        return step_attention(qkv, *cache, position, heads)
+    return short_attention(qkv, heads)

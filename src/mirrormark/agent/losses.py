@@ -1,117 +1,147 @@
-"""E8-E11 as pure functions over tensors. Tables are normalised log-probabilities (..., K, widest), see
-latent.py."""
+"""E5 to E11: free energies, and what each part of the agent learns by. Shapes stand beside tensors: B sequences,
+T frames, H imagined steps, K tokens, C classes.
+
+Which loss reaches which parameters: `world_model_loss` the world model (and through straight-through inputs and
+the representation loss the tokenizer), `self_prior_loss` the self-prior, `actor_loss` the policy, `critic_loss`
+the value. tests/agent/test_losses.py holds it.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from mirrormark.agent.numerics import TwoHot
 from mirrormark.agent.tokens import gather_log_prob, kl
 
+if TYPE_CHECKING:
+    from mirrormark.agent.actor_critic import Policy, TanhNormal, TwoHotHead
+    from mirrormark.agent.numerics import ReturnRange
+    from mirrormark.agent.self_prior import SelfPrior
+    from mirrormark.agent.tokenizer import Encoding
+    from mirrormark.agent.world_model import WorldModel
+
 BETA_DYN, BETA_REP = 0.5, 0.1
-"""Weights of the dynamics and the representation loss (paper, Table III)."""
+"""Weights of dynamics and representation loss (paper, Table III)."""
 FREE_NATS = 1.0
 """KL below this costs nothing more (paper, E9); summed over tokens, clipped per time step."""
-SELF_PRIOR_EMA = 1.0
-"""Weight of KL(EMA || online) in the self-prior's loss (paper, E10)."""
-POLICY_CLIP = 0.2
-"""Of what really happened, the policy learns until an action is so much more or less likely than when it was
-done (ours; Schulman et al. 2017, PPO's ε)."""
+LAMBDA = 0.95
+"""λ of the return (paper, Table III)."""
 
 
-@dataclass(frozen=True)
-class LossConfig:
-    """Weights of the losses. Defaults: preset paper."""
+class Loss(NamedTuple):
+    """What is descended, and what to log: detached tensors."""
 
-    decoder: Literal["tokens", "embedding", "off"] = "tokens"
-    """Auxiliary decoder loss: from the stopped tokens (paper), from the mixer's embedding (public code), none
-    (D4)."""
-    rate: float = 0.0
-    """Weight of the rate term that keeps FSQ tokens at their centre level (ours; 0 in the paper's
-    tokenizer)."""
-    rate_ramp: float = 0.0
-    """Share of the tokenizer's phase over which that weight grows from 0 (ours; 0: full at once). A cell that
-    falls silent before its tokens mean anything to the decoder stays so (notebook: cells that never
-    woke)."""
-    value_ema: float = 1.0
-    """Weight of the pull towards the slow value (paper, E11)."""
-    value_on_policy_share: float = 0.0
-    """Share of on-policy data, the rest being dreams, in what the value learns from, once the policy has
-    lived (ours; as DreamerV3's replay value loss; swift: .9)."""
-    policy_on_policy_share: float = 0.0
-    """Share of on-policy data, the rest being dreams, in what the policy learns from (ours; swift: .97): the
-    cost of what it really came to see. Above 0, it learns nothing before it has lived."""
+    value: Tensor  # ()
+    metrics: dict[str, Tensor]
 
-    def __post_init__(self) -> None:
-        for name in ("rate_ramp", "value_on_policy_share", "policy_on_policy_share"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"losses.{name} is {getattr(self, name)}: a share is a number from 0 to 1.")
+    def __add__(self, other: Loss) -> Loss:  # type: ignore[override]
+        return Loss(self.value + other.value, self.metrics | other.metrics)
+
+    def __rmul__(self, weight: float | Tensor) -> Loss:  # type: ignore[override]
+        return Loss(weight * self.value, self.metrics)
+
+    def named(self, prefix: str) -> Loss:
+        """With a prefix to its metrics' names."""
+        return Loss(self.value, {f"{prefix}{name}": value for name, value in self.metrics.items()})
 
 
-def reconstruction_loss(prediction: Tensor, target: Tensor, axes: int) -> Tensor:
-    """E8, one sense: squared error summed over the sense's own last `axes` axes, mean over the rest."""
-    return (prediction.float() - target.float()).square().flatten(-axes).sum(-1).mean()
+# E5 to E7: free energies -----------------------------------------------------------------------------------
 
 
-def weighted_sum(losses: Mapping[str, Tensor], weights: Mapping[str, float | Tensor]) -> Tensor:
-    """E8: the sum that is descended. A loss without a weight, or a weight without a loss, is an error."""
-    if set(losses) != set(weights):
-        raise ValueError(f"losses {sorted(losses)} and weights {sorted(weights)} must have the same names")
-    return torch.stack([weights[name] * loss for name, loss in losses.items()]).sum()
+def variational_free_energy(complexity: Tensor, squared_error: Tensor) -> Tensor:
+    """E5: F = KL[q(s|o) || p(ŝ|h)] − E_q log p(o|s), for Gaussian outputs of standard deviation 1, less the
+    constant. complexity: that KL (...); squared_error: summed over the observation (...)."""
+    return complexity + 0.5 * squared_error
 
 
-def dynamics_loss(posterior: Tensor, prior: Tensor, free_nats: float) -> Tensor:
-    """E9: max(1, KL[sg(q) || p]): the prediction learns to meet the posterior."""
-    return kl(posterior.detach(), prior).clamp_min(free_nats).mean()
+def expected_free_energy_in_full(
+    log_q_action: Tensor,
+    log_q_tokens: Tensor,
+    log_p_action: Tensor | float,
+    log_p_observation: Tensor | float,
+    log_self_prior: Tensor,
+) -> Tensor:
+    """E6: G = E[log q(a|s) + log q(s'|s,a) − log p(a) − log p(o|s) − log p̃(s)], one sample of each (...)."""
+    return log_q_action + log_q_tokens - log_p_action - log_p_observation - log_self_prior
 
 
-def representation_loss(posterior: Tensor, prior: Tensor, free_nats: float) -> Tensor:
-    """E9: max(1, KL[q || sg(p)]): the posterior learns to be predictable."""
-    return kl(posterior, prior.detach()).clamp_min(free_nats).mean()
+def expected_free_energy(log_self_prior: Tensor) -> Tensor:
+    """E7: the G used, −log p̃(s). The action's entropy enters in E11; the rest of E6 is taken as constant (even
+    action prior, fixed output variance, transition uncertainty left out)."""
+    return -log_self_prior
 
 
-def point_dynamics_loss(tokens: Tensor, prior: Tensor, free_nats: float) -> Tensor:
-    """E9 where the posterior is a point mass: the KL is a cross-entropy, and there is no representation
-    loss."""
-    cost = -gather_log_prob(prior, tokens).sum(-1)
-    return torch.where(cost <= free_nats, free_nats, cost).mean()  # a cost that is no number stays none
+# E8, E9: tokenizer and world model -------------------------------------------------------------------------
 
 
-def rate_loss(activation: Tensor, softness: float = 0.05) -> Tensor:
-    """Rate of point-mass tokens, standing in for E9's representation loss: smooth |distance from the centre
-    level| before rounding, (..., scalars) in [-1, 1], summed over scalars. Tokens with nothing to say fall
-    silent."""
-    distance = (activation.float().square() + softness**2).sqrt() - softness
-    return distance.sum(-1).mean()
+def reconstruction_loss(prediction: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> Loss:
+    """E8: squared error of each sense, summed over its own axes, mean over frames (N, ...)."""
+    errors = {
+        name: (value.float() - target[name].float()).square().flatten(1).sum(1).mean()
+        for name, value in prediction.items()
+    }
+    total = torch.stack(list(errors.values())).sum()
+    return Loss(total, {name: error.detach() for name, error in errors.items()})
 
 
-def self_prior_loss(online: Tensor, ema: Tensor, tokens: Tensor, ema_weight: float) -> Tensor:
-    """E10: token cross-entropy + KL(EMA || online), both means over the K tokens (online, slow: tables)."""
-    surprise = -gather_log_prob(online, tokens).mean(-1)
-    return (surprise + ema_weight * kl(ema.detach(), online) / tokens.shape[-1]).mean()
+def world_model_loss(world_model: WorldModel, encoding: Encoding, action: Tensor) -> Loss:
+    """E9 over sequences, (B, T, ...): frame t+1 is predicted from 0..t, max(1, KL) per time step.
+
+    Dynamics: the prediction learns to meet the stopped posterior. Representation: the posterior learns to be
+    predictable. Of point masses the KL is a cross-entropy, and there is no representation loss."""
+    hidden = world_model(encoding.inputs[:, :-1], action[:, :-1])  # (B, T-1, D)
+    prior = world_model.log_probs(hidden)  # (B, T-1, K, C)
+    if encoding.log_probs is None:
+        cost = -gather_log_prob(prior, encoding.tokens[:, 1:]).sum(-1)
+        dynamics = cost.clamp_min(FREE_NATS).mean()
+        return Loss(BETA_DYN * dynamics, {"dynamics": dynamics.detach()})
+    posterior = encoding.log_probs[:, 1:]
+    dynamics = kl(posterior.detach(), prior).clamp_min(FREE_NATS).mean()
+    representation = kl(posterior, prior.detach()).clamp_min(FREE_NATS).mean()
+    metrics = {"dynamics": dynamics.detach(), "representation": representation.detach()}
+    return Loss(BETA_DYN * dynamics + BETA_REP * representation, metrics)
 
 
-def policy_loss(log_prob: Tensor, entropy: Tensor, advantage: Tensor, eta: float) -> Tensor:
-    """E11, policy. D1: the printed sign would raise free energy; we descend it."""
-    return (advantage.detach() * log_prob - eta * entropy).mean()
+# E10: self-prior -------------------------------------------------------------------------------------------
 
 
-_TOO_LIKELY = 3.0
-"""Ye et al. 2020, arXiv 1912.09729."""
+def self_prior_loss(online: SelfPrior, ema: SelfPrior, tokens: Tensor) -> Loss:
+    """E10 on tokens (N, K): cross-entropy + KL(EMA || online), both means over tokens."""
+    log_probs = online.log_probs(tokens)  # (N, K, C)
+    with torch.no_grad():
+        slow = ema.log_probs(tokens)
+    surprise = -gather_log_prob(log_probs, tokens)  # (N, K)
+    loss = surprise.mean() + kl(slow, log_probs).mean() / tokens.shape[-1]
+    return Loss(loss, {"self_prior": loss.detach(), "G_babbling": surprise.detach().sum(-1).mean()})
 
 
-def ppo_loss(log_prob: Tensor, before: Tensor, advantage: Tensor, clip: float) -> Tensor:
-    """The same for what was really done, (...), by the policy as it then was: PPO's clipped objective
-    (Schulman et al. 2017), not reduced. before: the log-probabilities then. What has become many times more
-    likely meanwhile has nothing more to say (Ye et al. 2020, dual clip)."""
-    ratio, detached = (log_prob - before.detach()).clamp_max(math.log(_TOO_LIKELY)).exp(), advantage.detach()
-    return torch.maximum(ratio * detached, ratio.clamp(1 - clip, 1 + clip) * detached)
+# E11: policy and value -------------------------------------------------------------------------------------
+
+
+class Rollout(NamedTuple):
+    """Paths that policy and value learn from, imagined or real."""
+
+    tokens: Tensor  # (B, H+1, K)
+    hidden: Tensor  # (B, H+1, D)
+    action: Tensor  # (B, H, A); before tanh where imagined
+    cost: Tensor  # (B, H) of tokens[:, 1:] (D2)
+    lambda_: Tensor  # (B, H)
+    weight: Tensor  # (B, H)
+
+
+def lambda_return(cost: Tensor, value: Tensor, discount: float, lambda_: Tensor) -> Tensor:
+    """E11: R_t = G(s_{t+1}) + γ((1−λ_t) V_{t+1} + λ_t R_{t+1}), R_H = V_H. cost, λ (B, H), value (B, H+1) -> (B,
+    H)."""
+    returns, ahead = [], value[:, -1]
+    for t in reversed(range(cost.shape[1])):
+        mixed = (1 - lambda_[:, t]) * value[:, t + 1] + lambda_[:, t] * ahead
+        ahead = cost[:, t] + discount * mixed
+        returns.append(ahead)
+    return torch.stack(returns[::-1], 1)
 
 
 def discounts(steps: int, discount: float, like: Tensor) -> Tensor:
@@ -119,11 +149,51 @@ def discounts(steps: int, discount: float, like: Tensor) -> Tensor:
     return (math.log(discount) * torch.arange(steps, device=like.device)).exp()
 
 
-def value_loss(
-    logits: Tensor, target: Tensor, ema: Tensor, two_hot: TwoHot, weight: Tensor, ema_weight: float
-) -> Tensor:
-    """E11, value, as cross-entropy (D3): towards the λ-return `target` (B, H) and the slow copy's value (B,
-    H), weighted (E11: γ^t). logits (B, H, bins)."""
-    error = two_hot.cross_entropy(logits, target.detach())
-    error = error + ema_weight * two_hot.cross_entropy(logits, ema.detach())
-    return (weight * error).mean()
+def critic_loss(
+    critic: TwoHotHead, ema: TwoHotHead, rollout: Rollout, inputs: Tensor, discount: float, pull: float
+) -> tuple[Loss, Tensor, Tensor]:
+    """E11, value, as cross-entropy (D3): towards the λ-return and, weighed by `pull`, towards its slow copy.
+    inputs: one-hot tokens. -> loss, value (B, H+1), return (B, H)."""
+    logits = critic.logits(inputs, rollout.hidden)  # (B, H+1, bins)
+    with torch.no_grad():
+        value = critic.two_hot.decode(logits)
+        returns = lambda_return(rollout.cost, value, discount, rollout.lambda_)
+    error = critic.two_hot.cross_entropy(logits[:, :-1], returns)
+    if pull:
+        with torch.no_grad():
+            slow = ema(inputs[:, :-1], rollout.hidden[:, :-1])
+        error = error + pull * critic.two_hot.cross_entropy(logits[:, :-1], slow)
+    loss = (rollout.weight * error).mean()
+    return Loss(loss, {"value_loss": loss.detach(), "value": value.mean()}), value, returns
+
+
+def actor_loss(
+    distribution: TanhNormal, action: Tensor, advantage: Tensor, weight: Tensor, eta: float, samples: int
+) -> Loss:
+    """E11, policy, all (B, H); action before tanh. D1: the printed sign would raise free energy; we descend it."""
+    log_prob, entropy = distribution.log_prob(action), distribution.entropy(samples)
+    loss = (weight * (advantage.detach() * log_prob - eta * entropy)).mean()
+    return Loss(loss, {"policy": loss.detach(), "entropy": entropy.detach().mean()})
+
+
+def imagined_losses(
+    policy: Policy,
+    critic: TwoHotHead,
+    ema: TwoHotHead,
+    return_range: ReturnRange,
+    rollout: Rollout,
+    discount: float,
+    eta: float,
+    pull: float,
+    samples: int,
+) -> tuple[Loss, Loss]:
+    """E11 on imagined paths: (policy, value). The advantage is scaled by S, the returns' smoothed range."""
+    inputs = policy.spec.one_hot(rollout.tokens)
+    value_loss, value, returns = critic_loss(critic, ema, rollout, inputs, discount, pull)
+    spread = return_range.update(returns)
+    advantage = (returns - value[:, :-1]) / spread.clamp_min(1.0)
+    distribution = policy(inputs[:, :-1], rollout.hidden[:, :-1])
+    policy_loss = actor_loss(distribution, rollout.action, advantage, rollout.weight, eta, samples)
+    fall = (rollout.cost[:, 0] - rollout.cost[:, -1]).mean()
+    metrics = {"imagined_cost": rollout.cost.mean(), "imagined_cost_fall": fall, "return_range": spread}
+    return Loss(policy_loss.value, policy_loss.metrics | metrics), value_loss

@@ -1,7 +1,6 @@
-"""The paper's tokenizer (E1, Table II): an encoder for each sense, a mixer, 32 straight-through categorical
-variables of 32 classes, an inverse mixer and a decoder for each sense. The convolutions are exact rewrites of
-the classic ones that GPUs like better: 4×4 stride 2 = space-to-depth + 2×2; transposed 6×6 stride 2 = 3×3 +
-depth-to-space; transposed 5×5 from 1×1 = a linear layer (speed.md)."""
+"""E1: the paper's tokenizer. An encoder for each sense, a mixer, 32 categorical variables of 32 classes, and
+for each sense an inverse mixer and a decoder (Table II). Norms and activations are the public code's: the
+paper gives none (C1 to C3)."""
 
 from __future__ import annotations
 
@@ -11,184 +10,134 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mirrormark.agent.losses import Loss, reconstruction_loss
 from mirrormark.agent.numerics import full_precision
-from mirrormark.agent.senses import Senses, SenseSpec, centred_image, restore
-from mirrormark.agent.tokenizer import Encoding, Prediction, Tokenizer, TokenizerConfig
-from mirrormark.agent.tokens import TokenSpec, sample_tokens
+from mirrormark.agent.senses import Senses, SenseSpec, centred_image
+from mirrormark.agent.tokenizer import Encoding, Prediction, Tokenizer
+from mirrormark.agent.tokens import TokenSpec, sample
+from mirrormark.config import CategoricalTokenizerConfig
 
 UNIMIX = 0.01
-"""Share of an even distribution mixed into the posterior (paper, Table III)."""
-
-
-def _to_depth(x: Tensor, side: int) -> Tensor:
-    """(N, H, W, C) -> (N, H/side, W/side, side²·C): each square in one place, its channels last of all."""
-    n, h, w, c = x.shape
-    squares = x.reshape(n, h // side, side, w // side, side, c).transpose(2, 3)
-    return squares.reshape(n, h // side, w // side, side * side * c)
-
-
-def _to_space(x: Tensor, side: int) -> Tensor:
-    """(N, H, W, side²·C) -> (N, side·H, side·W, C): undoes `_to_depth`."""
-    n, h, w, c = x.shape
-    squares = x.reshape(n, h, w, side, side, c // side**2).transpose(2, 3)
-    return squares.reshape(n, side * h, side * w, c // side**2)
-
-
-def _convolve(x: Tensor, weight: Tensor, bias: Tensor | None, padding: int = 0) -> Tensor:
-    """(N, H, W, C) -> (N, H', W', C'). Channels come last in memory, as tensor cores want them."""
-    weight = weight.contiguous(memory_format=torch.channels_last)
-    return F.conv2d(x.permute(0, 3, 1, 2), weight, bias, padding=padding).permute(0, 2, 3, 1)
-
-
-def _four_at_once(weight: Tensor, stride: int, taps: int) -> Tensor:
-    """The kernel (out, in, k, k) as four, for a 2×2 square of outputs that see the same `taps` × `taps`
-    inputs: (2, 2, out, in, taps, taps), each shifted by `stride` from the one before."""
-    room = taps - weight.shape[-1]
-
-    def shifted(y: int, x: int) -> Tensor:
-        return F.pad(weight, (x * stride, room - x * stride, y * stride, room - y * stride))
-
-    return torch.stack([torch.stack([shifted(y, x) for x in range(2)]) for y in range(2)])
+"""Share of an even distribution mixed into posterior and prediction (paper, Table III)."""
 
 
 class ImageEncoder(nn.Module):
-    """64×64×3 -> 4 convolutions -> 2×2×(8·channels) = 1024 features. A 4×4 convolution of stride 2 is a 2×2
-    one of stride 1 after `_to_depth`. The first one, whose weights are kept in that form, computes 2×2
-    outputs at once, from squares of 4×4 pixels: more channels than work, but channels are what GPUs like."""
+    """(N, 64, 64, 3) -> (N, 1024). Four convolutions, 64 -> 31 -> 14 -> 6 -> 2. Their 256×2×2 numbers, channels
+    first, are cut into 32 rows of 32 (8 channels each); one linear layer, layer norm and ELU serve every row. A
+    layer norm over all 1,024 learns more slowly (the public code's author)."""
 
-    def __init__(self, channels: int, embedding: int):
+    def __init__(self, channels: int):
         super().__init__()
-        if 32 * channels != embedding:
-            raise ValueError(
-                f"tokenizer.embedding must be 32 × tokenizer.channels = {32 * channels}, got {embedding}"
-            )
-        sizes = [channels, 2 * channels, 4 * channels, 8 * channels]
-        self.first = nn.Conv2d(12, sizes[0], 2)
-        self.rest = nn.ModuleList(nn.Conv2d(a, b, 4, 2) for a, b in pairwise(sizes))
+        sizes = (3, channels, 2 * channels, 4 * channels, 8 * channels)
+        self.convolutions = nn.ModuleList(nn.Conv2d(a, b, 4, 2) for a, b in pairwise(sizes))
+        self.linear = nn.Linear(channels, channels)
+        self.norm = nn.LayerNorm(channels)
+        self.row = channels
 
     def forward(self, image: Tensor) -> Tensor:
-        x = F.relu(self._first(centred_image(image)))  # (N, 15, 15, 4·channels): 30×30 in squares
-        for i, conv in enumerate(self.rest):
-            assert isinstance(conv, nn.Conv2d)
-            squares = conv.weight.unflatten(3, (2, 2)).unflatten(2, (2, 2))  # (out, in, 2, dy, 2, dx)
-            weight = squares.permute(0, 3, 5, 1, 2, 4).flatten(1, 3)
-            x = F.relu(_convolve(_to_depth(x, 2) if i else x, weight, conv.bias))
-        return x.permute(0, 3, 1, 2).flatten(1)
-
-    def _first(self, image: Tensor) -> Tensor:
-        assert self.first.bias is not None
-        squares = self.first.weight.unflatten(1, (3, 2, 2))  # (out, 3, dy, dx, 2, 2)
-        classic = squares.permute(0, 1, 4, 2, 5, 3).flatten(4, 5).flatten(2, 3)  # (out, 3, 4, 4)
-        four = _four_at_once(classic, 2, 8).unflatten(5, (2, 4)).unflatten(4, (2, 4))
-        weight = four.permute(0, 1, 2, 5, 7, 3, 4, 6).flatten(3, 5).flatten(0, 2)
-        return _convolve(_to_depth(image, 4), weight, self.first.bias.repeat(4))
+        x = centred_image(image).permute(0, 3, 1, 2)
+        for convolution in self.convolutions:
+            x = F.elu(convolution(x))
+        rows = x.flatten(1).unflatten(1, (-1, self.row))  # (N, 32, 32)
+        return F.elu(self.norm(self.linear(rows))).flatten(1)
 
 
 class ImageDecoder(nn.Module):
-    """Embedding -> 1 linear layer -> 4 transposed convolutions (1 -> 5 -> 13 -> 30 -> 64). A transposed 6×6
-    convolution of stride 2 is a 3×3 one and `_to_space`; 5×5: with zeros for its last row and column. The
-    last one, whose weights are kept in that form and in the order of `pixel_shuffle`, computes 2×2 of the
-    outputs at once, from the squares that the third one makes."""
+    """(N, 1024) -> (N, 64, 64, 3). Four transposed convolutions, 1 -> 5 -> 13 -> 30 -> 64."""
 
-    def __init__(self, channels: int, embedding: int):
+    def __init__(self, embedding: int, channels: int):
         super().__init__()
-        self.channels = channels
-        self.linear = nn.Linear(embedding, embedding)
-        self.first = nn.Linear(embedding, 4 * channels * 25)
-        self.second = nn.ConvTranspose2d(4 * channels, 2 * channels, 5, 2)
-        self.third = nn.ConvTranspose2d(2 * channels, channels, 6, 2)
-        self.last = nn.Conv2d(channels, 12, 3, padding=2)
+        sizes = (embedding, 4 * channels, 2 * channels, channels, 3)
+        self.convolutions = nn.ModuleList(
+            nn.ConvTranspose2d(a, b, kernel, 2) for (a, b), kernel in zip(pairwise(sizes), (5, 5, 6, 6))
+        )
 
     def forward(self, embedding: Tensor) -> Tensor:
-        x = F.relu(self.first(self.linear(embedding))).unflatten(1, (4 * self.channels, 5, 5))
-        x = _to_space(self._enlarge(x.permute(0, 2, 3, 1), self.second), 2)[:, :13, :13]
-        x = F.relu(self._enlarge(F.relu(x), self.third))  # (N, 15, 15, 4·channels): 30×30 in squares
-        return _to_space(self._last(x), 4)
-
-    def _enlarge(self, x: Tensor, layer: nn.ConvTranspose2d) -> Tensor:
-        """(N, S, S, C) -> (N, S + 2, S + 2, 4·C'), the squares of 2·S + 4: output 2u + r is the sum over j of
-        input u - j times weight 2j + r."""
-        assert layer.bias is not None
-        missing = 6 - layer.kernel_size[0]
-        taps = F.pad(layer.weight, (0, missing, 0, missing)).unflatten(3, (3, 2)).unflatten(2, (3, 2))
-        weight = taps.permute(3, 5, 1, 0, 2, 4).flatten(0, 2).flip(2, 3)  # (dy, dx, out) together, in, 3, 3
-        return _convolve(x, weight, layer.bias.repeat(4), padding=2)
-
-    def _last(self, x: Tensor) -> Tensor:
-        assert self.last.bias is not None
-        four = _four_at_once(self.last.weight, 1, 4).unflatten(5, (2, 2)).unflatten(4, (2, 2))
-        four = four.unflatten(2, (3, 2, 2))  # (ey, ex, 3, dy, dx, in, 2, by, 2, bx)
-        weight = four.permute(0, 3, 1, 4, 2, 7, 9, 5, 6, 8).flatten(5, 7).flatten(0, 4)
-        bias = self.last.bias.view(3, 1, 2, 1, 2).expand(3, 2, 2, 2, 2).permute(1, 2, 3, 4, 0).flatten()
-        return _convolve(x, weight, bias, padding=1)
+        x = embedding[..., None, None]  # (N, 1024, 1, 1)
+        for layer, convolution in enumerate(self.convolutions):
+            x = convolution(F.elu(x) if layer else x)
+        return x.permute(0, 2, 3, 1)
 
 
-def _encoder(sense: SenseSpec, c: TokenizerConfig) -> nn.Module:
-    if sense.kind == "image":
-        if sense.size != 64:
-            raise ValueError(
-                f"the categorical tokenizer sees images of 64×64, got {sense.size}: use tokenizer.kind='grid'"
-            )
-        return ImageEncoder(c.channels, c.embedding)
-    return nn.Sequential(
-        nn.Linear(sense.size, c.vector_hidden), nn.ReLU(), nn.Linear(c.vector_hidden, c.embedding)
-    )
-
-
-def _decoder(sense: SenseSpec, c: TokenizerConfig) -> nn.Module:
-    if sense.kind == "image":
-        return ImageDecoder(c.channels, c.embedding)
-    hidden = c.vector_hidden
-    return nn.Sequential(
-        nn.Linear(c.embedding, hidden),
-        nn.ReLU(),
-        nn.Linear(hidden, hidden),
-        nn.ReLU(),
-        nn.Linear(hidden, sense.size),
-    )
+def mixing_layer(inputs: int, outputs: int) -> nn.Sequential:
+    """ "1 linear layer" of Table II, with the public code's layer norm and ELU."""
+    return nn.Sequential(nn.Linear(inputs, outputs), nn.LayerNorm(outputs), nn.ELU())
 
 
 class PaperTokenizer(Tokenizer):
-    """Any set of image and vector senses by name: a new sense brings its own encoder, inverse mixer and
-    decoder."""
+    """Frames -> 32 tokens -> frames; vectors come before images in the mixer."""
 
-    def __init__(self, senses: Senses, config: TokenizerConfig):
-        super().__init__(senses, config)
+    def __init__(self, senses: Senses, config: CategoricalTokenizerConfig):
+        super().__init__(senses)
+        c, self.config = config, config
         if self.symbols:
-            raise ValueError(
-                f"the categorical tokenizer cannot read symbols {self.symbols}: use tokenizer.kind='symbolic'"
-            )
-        self.spec = TokenSpec((config.classes,) * config.variables)
-        size = config.embedding
-        self.encoders = nn.ModuleDict({name: _encoder(sense, config) for name, sense in senses.items()})
-        self.mixer = nn.Linear(size * len(senses), size)
-        self.posterior = nn.Linear(size, self.spec.total)
-        self.inverse_mixers = nn.ModuleDict({name: nn.Linear(self.spec.total, size) for name in senses})
-        self.decoders = nn.ModuleDict({name: _decoder(sense, config) for name, sense in senses.items()})
+            raise ValueError(f"the paper's tokenizer has no symbols {self.symbols}: use preset symbolic.")
+        self.spec = TokenSpec((c.classes,) * c.variables)
+        names = self.vectors + self.images
+        self.encoders = nn.ModuleDict({name: self._encoder(senses[name]) for name in names})
+        self.mixer = mixing_layer(len(names) * c.embedding, c.embedding)
+        self.posterior = nn.Linear(c.embedding, self.spec.total)
+        self.inverse_mixers = nn.ModuleDict(
+            {name: mixing_layer(self.spec.total, c.embedding) for name in names}
+        )
+        self.decoders = nn.ModuleDict({name: self._decoder(senses[name]) for name in names})
+
+    def _encoder(self, sense: SenseSpec) -> nn.Module:
+        c = self.config
+        if sense.kind == "image":
+            if sense.size != 64:
+                raise ValueError(f"the paper's tokenizer sees images of 64×64, got {sense.size}.")
+            return ImageEncoder(c.channels)
+        return nn.Sequential(
+            nn.Linear(sense.size, c.hidden),
+            nn.ELU(),
+            nn.Linear(c.hidden, c.embedding),
+            nn.LayerNorm(c.embedding),
+            nn.ELU(),
+        )
+
+    def _decoder(self, sense: SenseSpec) -> nn.Module:
+        c = self.config
+        if sense.kind == "image":
+            return ImageDecoder(c.embedding, c.channels)
+        return nn.Sequential(nn.Linear(c.embedding, c.hidden), nn.ELU(), nn.Linear(c.hidden, sense.size))
 
     def _encode(self, observation: Prediction, sample: bool) -> Encoding:
-        embedding = self.mixer(torch.cat([self.encoders[n](observation[n]) for n in self.senses], -1))
+        return self._posterior(self._embed(observation), sample)
+
+    def _embed(self, observation: Prediction) -> Tensor:
+        """s̄: what is seen and felt, mixed: (N, E)."""
+        return self.mixer(torch.cat([encoder(observation[n]) for n, encoder in self.encoders.items()], -1))
+
+    def _posterior(self, embedding: Tensor, draws: bool) -> Encoding:
+        """A sample of q(s | s̄), or its mode, and q."""
         with full_precision(embedding):
             log_probs = self.spec.log_probs(self.posterior(embedding.float()), UNIMIX)
-        tokens = sample_tokens(log_probs.detach(), 1.0 if sample else 0.0)
-        probs = self.spec.flat(log_probs.exp())
-        straight_through = self.spec.one_hot(tokens) + (probs - probs.detach())
-        return Encoding(tokens, straight_through, log_probs, embedding)
+        tokens = sample(log_probs.detach()) if draws else log_probs.argmax(-1)
+        return Encoding(tokens, self.spec.straight_through(tokens, log_probs), log_probs)
 
-    def _decode(self, one_hot: Tensor, seen: Prediction | None) -> Prediction:
-        return {name: self.decoders[name](self.inverse_mixers[name](one_hot)) for name in self.senses}
+    def _decode(self, one_hot: Tensor) -> Prediction:
+        return self._decoded(self._unmix(one_hot))
 
-    def decode_for_two(self, one_hot: Tensor) -> Prediction:
-        """One pass for the reconstruction and for the paper's auxiliary path, whose gradient reaches the
-        decoders only, not inverse mixer, posterior or encoder. Both predict the same; to be descended twice,
-        so that half the gradient goes on from the decoders into the tokens."""
-        lead, flat = one_hot.shape[:-1], one_hot.reshape(-1, self.spec.total)
-        mixed = {name: self.inverse_mixers[name](flat) for name in self.senses}
-        halved = {name: x.detach() + 0.5 * (x - x.detach()) for name, x in mixed.items()}
-        return {name: restore(self.decoders[name](x), lead) for name, x in halved.items()}
+    def _loss(self, observation: Prediction) -> tuple[Encoding, Loss]:
+        """E8: the reconstruction loss reaches everything, the auxiliary loss the decoders alone (D4)."""
+        embedding = self._embed(observation)
+        encoding = self._posterior(embedding, draws=True)
+        assert encoding.one_hot is not None
+        mixed, target = self._unmix(encoding.one_hot), self.targets(observation)
+        if self.config.auxiliary == "tokens":  # the same prediction twice: once, half its gradient going on
+            halved = {name: x.detach() + 0.5 * (x - x.detach()) for name, x in mixed.items()}
+            loss = reconstruction_loss(self._decoded(halved), target)
+            return encoding, 2 * loss
+        loss = reconstruction_loss(self._decoded(mixed), target)
+        if self.config.auxiliary == "embedding":
+            stopped = embedding.detach()
+            auxiliary = reconstruction_loss(self._decoded(dict.fromkeys(mixed, stopped)), target)
+            loss = loss + auxiliary.named("auxiliary_")
+        return encoding, loss
 
-    def decode_embedding(self, embedding: Tensor) -> Prediction:
-        """The public code's auxiliary path (D4): the stopped mixer embedding goes straight to the
-        decoders."""
-        lead, flat = embedding.shape[:-1], embedding.detach().reshape(-1, embedding.shape[-1])
-        return {name: restore(self.decoders[name](flat), lead) for name in self.senses}
+    def _unmix(self, one_hot: Tensor) -> Prediction:
+        return {name: unmix(one_hot) for name, unmix in self.inverse_mixers.items()}
+
+    def _decoded(self, mixed: Prediction) -> Prediction:
+        return {name: decoder(mixed[name]) for name, decoder in self.decoders.items()}

@@ -10,7 +10,7 @@ from mirrormark.agent.agent import Agent
 from mirrormark.envs.babbling import Babbling, BabblingConfig
 from mirrormark.envs.mirror_mark import MirrorMarkEnvs
 from mirrormark.exam.oracle import Oracle
-from mirrormark.training.rollout import Actor
+from mirrormark.agent.acting import Actor
 
 Mode = Literal["sample", "mean"]
 

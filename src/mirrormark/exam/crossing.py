@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 
 from mirrormark.agent.agent import Agent
-from mirrormark.agent.tokenizer_grid import GridTokenizer
+from mirrormark.swift.tokenizer import GridTokenizer
 from mirrormark.exam.conditions import EXAM, get
 from mirrormark.training.env_config import EnvConfig, babbling_of
-from mirrormark.training.rollout import encode, to_tensors
+from mirrormark.agent.acting import encode, to_tensors
 
 RUNS = 12
 """Pictures whose posture is chosen."""

@@ -11,7 +11,7 @@ import torch
 from mirrormark.exam.candidates import Candidate
 from mirrormark.exam.protocol import CONTROL_STEP_S
 from mirrormark.exam.recording import senses_of
-from mirrormark.training.rollout import encode
+from mirrormark.agent.acting import encode
 from mirrormark.training.run_folder import read_lines
 from mirrormark.training.weights import load_weights
 

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from mirrormark.agent.agent import Agent
-from mirrormark.agent.dream import dream_under_actions
+from mirrormark.agent.world_model import predict
 from mirrormark.exam.conditions import EXAM, get
 from mirrormark.exam.crossing import SETTLE_CONTROL_STEPS, crossing
 from mirrormark.exam.protocol import CONTROL_STEP_S
 from mirrormark.exam.recording import SENSE, senses_of
 from mirrormark.training.env_config import EnvConfig, babbling_of
-from mirrormark.training.rollout import encode, to_tensors
+from mirrormark.agent.acting import encode, to_tensors
 
 FRAMES = 48
 """Paired frames behind the numbers: those of them in which the mark is seen."""
@@ -136,7 +136,7 @@ def dream_strip(agent: Agent, recording: Pictures, ahead_control_steps: int = 20
         torch.manual_seed(0)
         tokens = encode(agent, frames, sample=False)[None]
         ahead = actions[None, start:stop]
-        dreamed = dream_under_actions(agent.world_model, tokens, actions[None, past][:, :-1], ahead)[0]
+        dreamed = predict(agent.world_model, tokens, actions[None, past][:, :-1], ahead)[0]
     every = slice(None, None, max(1, -(-(stop - start) // SHOWN)))
     decoded = to_pixels(agent.decode(dreamed)["vision"])
     return {"dream/real": senses["vision"][start : stop + 1][every], "dream/dreamed": decoded[every]}

@@ -13,7 +13,7 @@ from torch import Tensor
 from mirrormark.agent.agent import Agent
 from mirrormark.agent.completion import complete_senses
 from mirrormark.lab.session import Session
-from mirrormark.training.rollout import encode, to_tensors
+from mirrormark.agent.acting import encode, to_tensors
 
 Picture = NDArray[np.uint8]
 

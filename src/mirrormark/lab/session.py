@@ -19,7 +19,7 @@ from mirrormark.lab.agents import Agents
 from mirrormark.lab.mirror_view import BeforeMirror
 from mirrormark.lab.record import Recorder, Row
 from mirrormark.lab.sticking import Refused, spoken
-from mirrormark.training.rollout import Actor, encode
+from mirrormark.agent.acting import Actor, encode
 
 CONTROL_STEP_S = 0.05
 POLICY = "its policy"

@@ -15,15 +15,15 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from mirrormark.agent.agent import AgentConfig
 from mirrormark.agent.tokenizer import Tokenizer
+from mirrormark.config import AgentConfig, TrainingConfig
 from mirrormark.training import checkpoint
 from mirrormark.training.env_config import EnvConfig
 from mirrormark.training.nan import NotFinite
 from mirrormark.training.recorder import Recorder
 from mirrormark.training.run_folder import RunError, RunFolder, list_runs, to_json
 from mirrormark.training.schedule import Iteration
-from mirrormark.training.trainer import Hook, Trainer, TrainingConfig, UnstableEnvs, run_iterations
+from mirrormark.training.trainer import Hook, Trainer, UnstableEnvs, run_iterations
 from mirrormark.training.weights import load_tokenizer, shipped
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -43,7 +43,7 @@ def choose_device(device: Device) -> torch.device:
 
 
 def shared_tokenizer(source: str | None, body: str) -> Tokenizer | None:
-    """The tokenizer that training.tokenizer_from names; None: the training run learns its own."""
+    """The tokenizer that training.tokenizer_phase.source names; None: the training run learns its own."""
     if source is None:
         return None
     if source == "shipped":
@@ -70,20 +70,19 @@ def train(
     if seed < 0:
         raise ValueError(f"--seed is {seed}: give a whole number of 0 or more.")
     place = choose_device(device)
-    tokenizer = shared_tokenizer(config.tokenizer_from, env.body)
-    if tokenizer is not None:
-        agent = replace(agent, tokenizer=replace(tokenizer.config, dead_zone=agent.tokenizer.dead_zone))
-        config = replace(config, schedule=replace(config.schedule, tokenizer_iterations=0))
+    tokenizer = None
+    if config.tokenizer_phase is not None and agent.kind == "swift":
+        tokenizer = shared_tokenizer(config.tokenizer_phase.source, env.body)
+        if tokenizer is not None:
+            agent = replace(agent, tokenizer=tokenizer.config)
     asked = {"preset": name, "body": env.body, "seed": seed, "ablation": env.ablation}
     asked |= {"env": to_json(env), "agent": to_json(agent), "training": to_json(config)}
-    # What cannot be used or lived is refused before a folder is made.
+    # What cannot be used is refused before a folder is made.
     if resume:
         RunFolder.reopen(out, asked)
     else:
         RunFolder.check_free(out)
-    trainer = Trainer(env, agent, config, seed, place)
-    if tokenizer is not None:
-        trainer.take_tokenizer(tokenizer)
+    trainer = Trainer(env, agent, config, seed, place, tokenizer)
     with RunFolder(out).held(), _threads(env.threads):
         # Asked again: while the training run was set up, another process may have taken the folder and left
         # it.
@@ -93,7 +92,7 @@ def train(
 
 @contextmanager
 def _threads(most: int | None) -> Iterator[None]:
-    """Keep what follows the physics on the CPU to as many threads: lives side by side have a share each."""
+    """Keep what follows the physics on the CPU to as many threads: runs side by side have a share each."""
     before = numba.get_num_threads()
     numba.set_num_threads(min(most or before, before))
     try:

@@ -6,13 +6,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from gymnasium import spaces
 
-from mirrormark.agent.agent import Agent, AgentConfig
+from mirrormark.agent.agent import Agent
 from mirrormark.agent.senses import SenseSpec
+from mirrormark.config import AgentConfig
 from mirrormark.envs.babbling import Babbling, BabblingConfig
 from mirrormark.envs.mark import MarkConfig
 from mirrormark.envs.mirror import MirrorConfig
 from mirrormark.envs.mirror_mark import MirrorMarkEnvs
 from mirrormark.envs.senses import ABLATION, DEFAULT_SENSES, Device, Vision
+from mirrormark.training import build
 
 
 @dataclass(frozen=True)
@@ -104,5 +106,5 @@ def senses_of(envs: MirrorMarkEnvs) -> dict[str, SenseSpec]:
 
 
 def build_agent(config: AgentConfig, envs: MirrorMarkEnvs) -> Agent:
-    """A new agent for these worlds, its weights drawn from torch's default random numbers."""
-    return Agent(config, senses_of(envs), envs.actions)
+    """A new agent for these environments, its weights drawn from torch's default random numbers."""
+    return build.build_agent(config, senses_of(envs), envs.actions)

@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mirrormark.agent.acting import Actor, encode
 from mirrormark.agent.agent import Agent
 from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS, MirrorMarkEnvs
 from mirrormark.training.evaluation_dreams import dream_optimism_nats, dreamed_removal, foresight_nats
 from mirrormark.training.held_out import HELD_OUT_SEED, HeldOut, Pairs, efe, encode_in_pieces
-from mirrormark.training.rollout import Actor, encode
 
 _EVALUATION_SEED = HELD_OUT_SEED + 2**40
 _WINDOW_CONTROL_STEPS = 20

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from mirrormark.agent.agent import Agent
-from mirrormark.agent.dream import dream_under_actions
 from mirrormark.agent.tokens import gather_log_prob
+from mirrormark.agent.world_model import predict
 from mirrormark.training.held_out import HeldOut, efe
 
 _BEFORE_REMOVAL_CONTROL_STEPS = 10
@@ -99,7 +99,7 @@ class _Fall(NamedTuple):
 def _fall(agent: Agent, real: Removals, gap_nats: float) -> _Fall:
     context = agent.config.imagination.context
     past, ahead = real.action[:, : context - 1], real.action[:, context - 1 :]
-    dreamed = dream_under_actions(agent.world_model, real.tokens[:, :context], past, ahead)[:, -1]
+    dreamed = predict(agent.world_model, real.tokens[:, :context], past, ahead)[:, -1]
     before = real.efe[:, context - 1]
     return _Fall(
         float((before - real.efe[:, -1]).mean()),
@@ -125,7 +125,7 @@ def foresight_nats(agent: Agent, tokens: Tensor, action: Tensor) -> float:
     costs = []
     for seen, acted in zip(tokens[:, :frames].split(32), action[:, : frames - 1].split(32)):
         hidden = agent.world_model(seen[:, :-1], acted)
-        log_probs = agent.world_model.logits(hidden, seen[:, :-1], seen[:, 1:])
+        log_probs = agent.world_model.log_probs(hidden)
         costs.append(-gather_log_prob(log_probs, seen[:, 1:]).sum(-1).flatten())
     return float(torch.cat(costs).mean())
 
@@ -139,5 +139,5 @@ def dream_optimism_nats(agent: Agent, tokens: Tensor, action: Tensor, cost: Tens
     now = max(tokens.shape[1] // 2, context - 1)
     past, ahead = slice(now - context + 1, now), slice(now, now + DREAM_CONTROL_STEPS)
     seen = tokens[:, past.start : now + 1]
-    dreamed = dream_under_actions(agent.world_model, seen, action[:, past], action[:, ahead])[:, 1:]
+    dreamed = predict(agent.world_model, seen, action[:, past], action[:, ahead])[:, 1:]
     return float((cost[:, ahead.start + 1 : ahead.stop + 1] - efe(agent, dreamed)).mean())

@@ -4,39 +4,24 @@ look at, and what an agent makes of it.
 No part of the agent ever gets these pairs, masks or labels.
 """
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from mirrormark.agent.acting import encode, to_tensors
 from mirrormark.agent.agent import Agent
+from mirrormark.config import EvaluationConfig
 from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS, MirrorMarkEnvs
 from mirrormark.envs.senses import Device
 from mirrormark.training.env_config import EnvConfig, babbling_of
 from mirrormark.training.replay_buffer import Episodes
-from mirrormark.training.rollout import EpisodePlan, collect, encode, to_tensors
+from mirrormark.training.rollout import EpisodePlan, collect
 
 HELD_OUT_SEED = 2**62
 """First seed of the held-out episodes; lives draw theirs below it."""
 _PAIR_EVERY_CONTROL_STEPS = 10
-
-
-@dataclass(frozen=True)
-class EvaluationConfig:
-    """How many held-out episodes stand behind the indicators."""
-
-    babbling_episodes: int = 256
-    """Held-out episodes of motor babbling, three quarters of them marked (ours)."""
-    pairs: int = 512
-    """Most paired frames, with and without mark, behind mark_recovery and efe_gap_nats (ours)."""
-    policy_episodes: int = 128
-    """Marked episodes moved by the policy behind removal_rate (ours; the exam proper has its own number)."""
-
-    def __post_init__(self) -> None:
-        if min(self.babbling_episodes, self.policy_episodes) < 4 or self.pairs < 1:
-            raise ValueError("indicators need at least 4 babbling and policy episodes and 1 pair.")
 
 
 class Pairs(NamedTuple):

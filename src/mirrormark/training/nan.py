@@ -31,10 +31,11 @@ def dump(learner: Learner, buffer: ReplayBuffer, iteration: Iteration, folder: P
     metadata = describe(
         learner.agent, env, iteration=iteration.index, step=learner.steps, stages=list(iteration.stages)
     )
-    metadata["learner"] = to_json(c)
+    metadata["training"] = to_json(c)
     tree: dict[str, Any] = {"metadata": metadata, "learner": learner.state()}
     if iteration.stages == ("tokenizer",):
-        tree["batch"] = {"observation": buffer.frames(c.tokenizer_frames, c.tokenizer_marked_share)}
+        frames = buffer.frames(c.batch.tokenizer_frames, c.batch.tokenizer_marked_share, babbling_only=True)
+        tree["batch"] = {"observation": frames}
     else:
-        tree["batch"] = buffer.sequences(c.sequences, c.sequence_frames)._asdict()
+        tree["batch"] = buffer.sequences(c.batch.sequences, c.batch.sequence_frames)._asdict()
     return checkpoint.save(folder, f"iteration-{iteration.index:08d}", tree)

@@ -1,27 +1,13 @@
 """One optimiser with its gradient clipping and its guard against non-finite steps, all on the device."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from mirrormark.agent.numerics import ZClip
-
-
-@dataclass(frozen=True)
-class OptimizerConfig:
-    """The learning rate of one group of parameters."""
-
-    learning_rate: float = 3e-5
-    """Step size (not in the paper; public code, D6)."""
-    final_learning_rate: float | None = None
-    """Where a cosine from `learning_rate` ends with the phase; None keeps it constant (ours)."""
-
-    def __post_init__(self) -> None:
-        if self.learning_rate <= 0:
-            raise ValueError(f"learning_rate is {self.learning_rate}: give a number above 0.")
+from mirrormark.config import OptimizerConfig
 
 
 class Rule(NamedTuple):
@@ -38,11 +24,9 @@ RULES = {
     "self_prior": ADAMW,
     "policy": ADAM,
     "value": ADAM,
-    "expected_g": ADAM,  # ours, as policy and value
+    "drive": ADAM,  # ours, as policy and value
     "tokenizer": Rule(0.01, (0.9, 0.99), 1e9),  # in a phase of its own, never clipped (ours; learning.md)
 }
-EPS = 1e-5
-"""Added to the denominator (paper, Table III)."""
 CLIP_ALPHA = 0.97
 """Decay of ZClip's averages of the gradient norm (public code, D8)."""
 CLIP_Z = 2.5
@@ -53,7 +37,7 @@ CLIP_WARMUP_STEPS = 25
 
 def clip_factor(zclip: ZClip, norm: Tensor, loss: Tensor, skipped: Tensor) -> Tensor:
     """Decide on a step from its gradients' norm and its loss: the factor for the gradients, and in place
-    whether the step is refused. Only numbers, but many: compiled they are one kernel."""
+    whether the step is skipped. Only numbers, but many: compiled they are one kernel."""
     finite = norm.isfinite() & loss.isfinite()
     skipped.copy_(~finite)
     # Where there was nothing to learn there is nothing to compare with: averages of zeros clip for good.
@@ -61,26 +45,27 @@ def clip_factor(zclip: ZClip, norm: Tensor, loss: Tensor, skipped: Tensor) -> Te
 
 
 class Optimizer:
-    """Descends a loss. A step whose loss or gradient is not finite changes nothing and is counted.
+    """A group of parameters and its rule. A step whose loss or gradient is not finite changes nothing and is counted.
 
-    The refusal is `found_inf` of torch's fused optimisers: decided on the device, so a captured graph can
+    The skip is `found_inf` of torch's fused optimisers: decided on the device, so a captured graph can
     hold it, and the same code runs on the CPU.
     """
 
     def __init__(
         self,
+        name: str,
         parameters: Iterable[nn.Parameter],
         config: OptimizerConfig,
-        rule: Rule = ADAMW,
-        compiled: bool = False,
+        wrap: Callable = lambda function: function,
     ) -> None:
-        self.config = config
-        self._clip_factor = torch.compile(clip_factor, dynamic=False) if compiled else clip_factor
+        """name: the group's, whose rule is in RULES. wrap: compiles, or does nothing."""
+        self.config, rule = config, RULES[name]
+        self._clip_factor = wrap(clip_factor)
         self.parameters = list(parameters)
         device = self.parameters[0].device
         self.rate = torch.tensor(config.learning_rate, device=device)
         self.zclip = ZClip(CLIP_ALPHA, CLIP_Z, CLIP_WARMUP_STEPS, rule.norm_cap).to(device)
-        shared = {"lr": self.rate, "betas": rule.betas, "eps": EPS, "fused": True, "capturable": True}
+        shared = {"lr": self.rate, "betas": rule.betas, "eps": config.eps, "fused": True, "capturable": True}
         if rule.weight_decay is None:
             self.optimizer = torch.optim.Adam(self.parameters, **shared)
         else:
@@ -95,20 +80,12 @@ class Optimizer:
             cosine = 0.5 + 0.5 * float(torch.cos(torch.tensor(torch.pi * progress)))
             self.rate.fill_(c.final_learning_rate + (c.learning_rate - c.final_learning_rate) * cosine)
 
-    def minimize(self, loss: Tensor) -> Tensor:
-        """One step down; gives the gradient norm before clipping. `skipped` then tells whether it was
-        taken."""
-        self.zero_grad()
-        loss.backward()
-        return self.step(loss)
-
     def zero_grad(self) -> None:
         """Drop the gradients of the step before."""
         self.optimizer.zero_grad(set_to_none=True)
 
     def step(self, loss: Tensor) -> Tensor:
-        """Clip the gradients that `loss` left and take the step: `step` without its backward pass, for losses
-        that share one."""
+        """Clip the gradients that `loss` left and take the step; gives their norm before clipping."""
         grads, norm = self.zclip.norm(self.parameters)
         torch._foreach_mul_(grads, self._clip_factor(self.zclip, norm, loss.detach(), self.skipped))
         self.optimizer.step()

@@ -6,10 +6,10 @@ import imageio.v3 as imageio
 import numpy as np
 import torch
 
+from mirrormark.agent.acting import encode
 from mirrormark.agent.agent import Agent
-from mirrormark.agent.dream import dream_under_actions
+from mirrormark.agent.world_model import predict
 from mirrormark.training.held_out import HeldOut
-from mirrormark.training.rollout import encode
 
 _COLUMNS = 8
 _EVERY_CONTROL_STEPS = 2
@@ -32,9 +32,7 @@ def picture(agent: Agent, held: HeldOut) -> np.ndarray | None:
     tokens = encode(agent, frames, sample=False)
     action = held.episodes.action[episode, :last].to(tokens.device).unsqueeze(0)
     past, ahead = action[:, : context - 1], action[:, context - 1 : last - 1]
-    dreamed = dream_under_actions(agent.world_model, tokens[None, :context], past, ahead)[
-        0, ::_EVERY_CONTROL_STEPS
-    ]
+    dreamed = predict(agent.world_model, tokens[None, :context], past, ahead)[0, ::_EVERY_CONTROL_STEPS]
     rows = [
         frames["vision"][shown].cpu().numpy(),
         _painted(agent, tokens[shown.to(tokens.device)]),

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from torch.utils.tensorboard import SummaryWriter
 
-from mirrormark.agent.agent import AgentConfig
+from mirrormark.config import AgentConfig
 from mirrormark.training import checkpoint
 from mirrormark.training.evaluation import indicators
 from mirrormark.training.held_out import HeldOut, hold_out
@@ -91,7 +91,7 @@ class Recorder:
     def evaluate(self, iteration: Iteration) -> None:
         """Indicators on held-out episodes, a line in evaluations.jsonl and a weights-only snapshot."""
         trainer, config = self.trainer, self.trainer.config.evaluation
-        # The indicators draw random numbers of their own: the training run goes on as if nobody had looked.
+        # The indicators draw random numbers of their own: the training run goes on as without them.
         devices = [trainer.device] if trainer.device.type == "cuda" else []
         with torch.random.fork_rng(devices):
             torch.manual_seed(0)
@@ -112,14 +112,14 @@ class Recorder:
                 self._board.add_scalar(f"evaluation/{key}", value, trainer.learner.steps)
         if image is not None:
             save_picture(self.run.pictures / f"{name}.png", image)
-            shown = "real, reconstructed, dreamed, self-prior"
+            shown = "real, reconstructed, imagined, self-prior"
             self._board.add_image(shown, image, trainer.learner.steps, dataformats="HWC")
         self._newest = first
-        told = "  ".join(_told(first))
+        words = "  ".join(_in_words(first))
         chance = f"(chance {found['chance_removal_rate']:.2f}, {found['chance_distance_m']:.3f} m)"
         note = f"  [{trainer.env.ablation}]" if trainer.env.ablation else ""
         self.console.print(
-            f"episodes {iteration.episodes_after:>6}  {told}  {chance}{note}", highlight=False, markup=False
+            f"episodes {iteration.episodes_after:>6}  {words}  {chance}{note}", highlight=False, markup=False
         )
 
     def _facts(self, iteration: Iteration) -> dict[str, int]:
@@ -166,7 +166,7 @@ class Recorder:
         shown += [
             f"{key} {metrics[key]:.3g}" for key in ("vision", "dynamics", "G_babbling") if key in metrics
         ]
-        shown += _told(self._newest)  # as of the last exam point
+        shown += _in_words(self._newest)  # as of the last evaluation
         self._progress.update(
             self._task, completed=iteration.index + 1, description=stages, facts=", ".join(shown)
         )
@@ -174,11 +174,13 @@ class Recorder:
 
 def out_of_reach(agent: AgentConfig, metrics: Mapping[str, float]) -> dict[str, str]:
     """Fields whose bins end where the mean of what they hold lies, with a sentence each. Beyond the last bin
-    all looks alike. Means only: ends that a spread alone overruns are told by a `value_explained_variance`
+    all looks alike. Means only: ends that a spread alone overruns show as a `value_explained_variance`
     near 0."""
-    cost = "cost_on_policy" if "cost_on_policy" in metrics else "cost_dreamed"
+    if agent.kind != "swift":
+        return {}
+    cost = "cost_on_policy" if "cost_on_policy" in metrics else "imagined_cost"
     ends = {"expected_g.reach": (cost, agent.expected_g.reach if agent.expected_g.control_steps else None)}
-    ends["value.reach"] = ("value", agent.value.reach if agent.value.linear else None)
+    ends["value_reach"] = ("value", agent.value_reach)
     return {
         field: f"agent.{field} ends at {end:g} nats, and {key} is {metrics[key]:.4g} in the mean: raise it."
         for field, (key, end) in ends.items()
@@ -186,6 +188,6 @@ def out_of_reach(agent: AgentConfig, metrics: Mapping[str, float]) -> dict[str, 
     }
 
 
-def _told(found: Mapping[str, float | None]) -> list[str]:
+def _in_words(found: Mapping[str, float | None]) -> list[str]:
     """Indicators in words; what could not be measured is said to be unknown."""
     return [f"{key} {'unknown' if value is None else f'{value:.3g}'}" for key, value in found.items()]

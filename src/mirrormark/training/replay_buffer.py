@@ -11,7 +11,6 @@ be part of a captured CUDA graph: no host synchronisation, no Python branch that
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -20,27 +19,6 @@ from torch import Tensor
 GROUPS = ("random_unmarked", "random_marked", "policy_unmarked", "policy_marked")
 _SLOTS = 12
 """Even rotation over 1, 2, 3 or 4 filled groups needs a table whose length all of them divide."""
-
-
-@dataclass(frozen=True)
-class ReplayConfig:
-    """How much is remembered and how it is drawn."""
-
-    capacity_episodes: int = 1000
-    """Episodes kept over all four groups, a quarter each, first in first out (paper Table III; D22)."""
-    recent_share: float = 0.0
-    """Share of each dynamics batch drawn from the newest episodes (ours; 0 = off): a policy learns in dreams
-    of what it does now, and finds what the sequence model has not yet seen of that."""
-    recent_episodes: int = 512
-    """How many episodes of each group are the newest (ours)."""
-
-    def __post_init__(self) -> None:
-        if self.capacity_episodes < 4:
-            raise ValueError("replay.capacity_episodes must be at least 4, one episode for each group.")
-        if not 0 <= self.recent_share <= 1:
-            raise ValueError("replay.recent_share is a share: give a number from 0 to 1.")
-        if self.recent_episodes < 1:
-            raise ValueError(f"replay.recent_episodes is {self.recent_episodes}: give at least 1.")
 
 
 class Episodes(NamedTuple):
@@ -71,12 +49,12 @@ class ReplayBuffer:
         fields: Mapping[str, tuple[tuple[int, ...], torch.dtype]],
         actions: int,
         frames_per_episode: int,
-        config: ReplayConfig,
+        capacity_episodes: int,
         device: torch.device | str = "cpu",
         action_dtype: torch.dtype = torch.float32,
     ) -> None:
-        self.config, self.length, self.device = config, frames_per_episode, torch.device(device)
-        self.per_group = config.capacity_episodes // len(GROUPS)
+        self.length, self.device = frames_per_episode, torch.device(device)
+        self.per_group = capacity_episodes // len(GROUPS)
         rows = self.per_group * len(GROUPS)
 
         def room(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -152,17 +130,10 @@ class ReplayBuffer:
         return group * self.per_group + (self._newest[group] - back) % self.per_group
 
     def sequences(self, batch: int, length: int) -> Batch:
-        """(B, T) windows: groups in even rotation, episode and start uniform, a share of them from the
-        newest."""
+        """(B, T) windows: groups in even rotation, episode and start uniform."""
         rotation = torch.arange(batch, device=self.device) + torch.randint(_SLOTS, (1,), device=self.device)
         group = self._slots[rotation % _SLOTS]
-        row = self._episodes_of(group)
-        recent = round(batch * self.config.recent_share)
-        if recent:
-            late = group[batch - recent :]
-            newest = self.count[late].clamp_max(self.config.recent_episodes)
-            row = torch.cat([row[: batch - recent], self._recent_rows(late, newest)])
-        return self._windows(row, length)
+        return self._windows(self._episodes_of(group), length)
 
     def windows(self, batch: int, length: int) -> Batch:
         """(B, T) windows of any stored episodes, each as likely as every other: no group, no label."""
@@ -172,12 +143,13 @@ class ReplayBuffer:
         return self._windows(group * self.per_group + number - (until - self.count)[group], length)
 
     def newest(self, batch: int, length: int, early: int = 0) -> Batch:
-        """(B, T) windows of the latest iteration's episodes, marked and unmarked in turn: the policy's, once
-        there are any (others only stand in, and their `handover` says so). early: so many more of the
-        possible starts are the episode's first frame."""
-        marked = (torch.arange(batch, device=self.device) + torch.randint(2, (1,), device=self.device)) % 2
-        group = 2 + marked
-        for other in (3 - marked, marked, 1 - marked):  # while a group is still empty, the next stands in
+        """(B, T) windows of the latest iteration's policy episodes, each as likely as every other (while there
+        are none, others stand in, and their `handover` says so). early: so many more of the possible starts are
+        the episode's first frame."""
+        fresh = self._fresh[2:]  # by the policy: unmarked, marked
+        place = (torch.rand(batch, device=self.device) * fresh.sum()).long()
+        group = 2 + (place >= fresh[0]).long()
+        for other in (3 - (group - 2), group - 2, 1 - (group - 2)):  # while a group is empty, the next
             group = torch.where(self.count[group] > 0, group, other)
         return self._windows(self._recent_rows(group, self._fresh[group]), length, early)
 
@@ -191,20 +163,37 @@ class ReplayBuffer:
         action = self.action.flatten(0, 1)[frame].float()
         return Batch(self._collect(frame), action, start, self.handover[row])
 
-    def frames(self, batch: int, marked_share: float, random_only: bool = True) -> dict[str, Tensor]:
-        """(B, ...) single frames of which `marked_share` come from marked episodes (the self-prior's
-        diet, D5)."""
-        marked = (torch.rand(batch, device=self.device) < marked_share).long()
+    def frames(self, batch: int, marked_share: float, babbling_only: bool) -> dict[str, Tensor]:
+        """(B, ...) single frames, of which `marked_share` come from marked episodes."""
+        return self._collect(self._first_frames(batch, marked_share, babbling_only, 1))
+
+    def diet(self, frames: int, window: int, marked_share: float, babbling_only: bool) -> dict[str, Tensor]:
+        """(frames, ...) in windows of consecutive ones, of which `marked_share`, at least one if there is any
+        share, come from marked episodes: what the self-prior learns from (D5, S3)."""
+        if window == 1:
+            return self.frames(frames, marked_share, babbling_only)
+        first = self._first_frames(frames // window, marked_share, babbling_only, window, exact=True)
+        steps = torch.arange(window, device=self.device)
+        return self._collect((first[:, None] + steps).flatten())
+
+    def _first_frames(
+        self, batch: int, marked_share: float, babbling_only: bool, window: int, exact: bool = False
+    ) -> Tensor:
+        """Where windows of so many frames begin: (B,)."""
+        if exact:
+            marked_windows = max(round(batch * marked_share), 1) if marked_share else 0
+            marked = (torch.arange(batch, device=self.device) < marked_windows).long()
+        else:
+            marked = (torch.rand(batch, device=self.device) < marked_share).long()
         policy = torch.zeros_like(marked)
-        if not random_only:
+        if not babbling_only:
             policy = torch.randint(2, (batch,), device=self.device)
             policy = torch.where(self.count[2 * policy + marked] > 0, policy, 1 - policy)
         group = 2 * policy + marked
         # While one of the two groups is still empty, the other stands in for it.
         group = torch.where(self.count[group] > 0, group, 2 * policy + 1 - marked)
-        frame = self._episodes_of(group) * self.length
-        frame = frame + torch.randint(self.length, (batch,), device=self.device)
-        return self._collect(frame)
+        starts = self.length - window + 1
+        return self._episodes_of(group) * self.length + torch.randint(starts, (batch,), device=self.device)
 
     def _collect(self, frame: Tensor) -> dict[str, Tensor]:
         return {name: kept.flatten(0, 1)[frame] for name, kept in self.observation.items()}

@@ -71,8 +71,19 @@ def from_json(kind: Any, value: Any, name: str = "config") -> Any:
     if get_origin(kind) is not None and get_origin(kind) is not dict:
         nested = [o for o in options if dataclasses.is_dataclass(o) or get_origin(o) is tuple]
         if nested and isinstance(value, dict | list):
-            return from_json(nested[0], value, name)
+            return from_json(_fitting(nested, value), value, name)
     return value
+
+
+def _fitting(options: list[Any], value: dict | list) -> Any:
+    """Which of several configurations these values are: that of their `kind`, else the smallest that knows all of
+    their fields."""
+    if len(options) == 1 or not isinstance(value, dict):
+        return options[0]
+    fields = {option: {f.name: f.default for f in dataclasses.fields(option)} for option in options}
+    named = [option for option in options if "kind" in value and fields[option].get("kind") == value["kind"]]
+    known = [option for option in named or options if set(value) <= set(fields[option])]
+    return min(known or named or options, key=lambda option: len(fields[option]))
 
 
 def versions() -> dict[str, Any]:

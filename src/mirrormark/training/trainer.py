@@ -1,77 +1,38 @@
-"""A learning life: gather, learn, look back; iteration after iteration."""
+"""A training run: gather, learn, look back; iteration after iteration."""
+
+from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
-from mirrormark.agent.agent import AgentConfig
+from mirrormark.agent.acting import Actor
 from mirrormark.agent.senses import SenseSpec
 from mirrormark.agent.tokenizer import Tokenizer
+from mirrormark.config import AgentConfig, TrainingConfig
 from mirrormark.envs.mirror_mark import MirrorMarkEnvs
-from mirrormark.training.config_checks import check
-from mirrormark.training.env_config import EnvConfig, babbling_of, build_agent
-from mirrormark.training.held_out import EvaluationConfig, eye_device
-from mirrormark.training.learner import Learner, LearnerConfig
+from mirrormark.training.build import build_agent, build_sources
+from mirrormark.training.env_config import EnvConfig, babbling_of, senses_of
+from mirrormark.training.held_out import eye_device
+from mirrormark.training.learner import Learner
 from mirrormark.training.nan import NotFinite, dump
-from mirrormark.training.replay_buffer import GROUPS, Episodes, ReplayBuffer, ReplayConfig
-from mirrormark.training.rollout import (
-    FRAMES_PER_EPISODE,
-    Actor,
-    CachedEncoder,
-    collect,
-    encode,
-    plan_episodes,
-)
-from mirrormark.training.schedule import Iteration, Schedule, ScheduleConfig
+from mirrormark.training.replay_buffer import Episodes, ReplayBuffer
+from mirrormark.training.rollout import FRAMES_PER_EPISODE, collect, plan_episodes
+from mirrormark.training.schedule import Iteration, Schedule
+from mirrormark.training.tokenizer_phase import TokenizerPhase
 
-
-@dataclass(frozen=True)
-class TrainingConfig:
-    """Schedule, memory, learner and indicators of one life."""
-
-    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
-    """When it gathers, learns and is examined."""
-    replay: ReplayConfig = field(default_factory=ReplayConfig)
-    """What it remembers."""
-    learner: LearnerConfig = field(default_factory=LearnerConfig)
-    """How it learns."""
-    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
-    """What is looked at on the way."""
-    frozen_tokenizer: bool = False
-    """The tokenizer is frozen while the rest learns, and memory holds tokens (ours; the paper learns
-    jointly)."""
-    pool_episodes: int = 1024
-    """Babbling episodes in the pool from which a tokenizer phase draws single frames (ours)."""
-    tokenizer_from: str | None = None
-    """A run, checkpoint or snapshot whose tokenizer is taken over, frozen; its own phase is then left out.
-    shipped: the one that comes with the package for this body, where there is one (ours; tokens only)."""
-    marked_share: float = 0.5
-    """Share of marked episodes in training (paper Table III)."""
-    policy_share: float = 0.5
-    """Share of episodes that the policy moves, once it does (paper: half)."""
-    handover_share: float = 0.0
-    """Share of these in which motor babbling takes over at some control step, so that expected G learns
-    what follows on what the policy does (ours; 0 = off)."""
-
-    def __post_init__(self) -> None:
-        for name in ("marked_share", "policy_share", "handover_share"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"training.{name} is a share: give a number from 0 to 1.")
-        if self.pool_episodes < 2:
-            raise ValueError(
-                f"training.pool_episodes is {self.pool_episodes}: give at least 2, for its two groups."
-            )
+SKIPPED_IN_A_ROW = 20
+"""The run stops with a dump after so many steps in a row whose loss is not finite (ours)."""
 
 
 class UnstableEnvs(RuntimeError):
-    """More than half of an iteration's worlds broke: the body or its actions are not sound."""
+    """More than half of an iteration's environments broke: the body or its actions are not sound."""
 
 
 class Trainer:
-    """Everything one run holds: worlds, agent, learner, memory, and where it stands."""
+    """Everything one run holds: environments, agent, learner, replay buffer, and where it stands."""
 
     def __init__(
         self,
@@ -80,38 +41,47 @@ class Trainer:
         config: TrainingConfig,
         seed: int,
         device: torch.device | str,
+        tokenizer: Tokenizer | None = None,
     ) -> None:
+        """tokenizer: one that has learned already, in place of a phase of its own."""
         check(agent, config)
         self.env, self.config, self.seed = env, config, seed
         self.device = torch.device(device)
-        self.schedule = Schedule(config.schedule)
         self._envs: dict[tuple[int, bool], MirrorMarkEnvs] = {}
         torch.manual_seed(seed)
         some = self.make_envs(config.schedule.episodes_per_iteration)
-        self.agent = build_agent(agent, some).to(self.device)
-        self.learner = Learner(self.agent, config.learner, config.frozen_tokenizer)
-        self._encoder, self._actors = (
-            CachedEncoder(self.agent, self.learner.cuda_graph_rollout),
-            dict[int, Actor](),
-        )
+        self.agent = build_agent(agent, senses_of(some), some.actions).to(self.device)
+        if tokenizer is not None:
+            self._take(tokenizer)
+        learns = any(parameter.requires_grad for parameter in self.agent.tokenizer.parameters())
+        self.schedule = Schedule(config, learns)
+        self.learner = Learner(self.agent, build_sources(self.agent, config.batch.imagined), config)
+        self._actors: dict[int, Actor] = {}
         frame = {name: _stored(sense) for name, sense in self.agent.tokenizer.senses.items()}
         small = torch.uint8 if self.agent.spec.widest <= 256 else torch.int16
-        kept = {"tokens": ((self.agent.spec.K,), small)} if config.frozen_tokenizer else frame
-        # Beside a frame's few token bytes, actions would be most of memory and checkpoint; half precision is
+        self.frozen = config.tokenizer_phase is not None
+        kept = {"tokens": ((self.agent.spec.K,), small)} if self.frozen else frame
+        # Beside a frame's few token bytes, actions would be most of buffer and checkpoint; half precision is
         # off by 2⁻¹² at most, and the least noise of an action is 0.1.
-        kind = torch.float16 if config.frozen_tokenizer else torch.float32
-        self.buffer = ReplayBuffer(kept, some.actions, FRAMES_PER_EPISODE, config.replay, self.device, kind)
-        self.pool: ReplayBuffer | None = None
-        if config.schedule.tokenizer_iterations:
-            room = ReplayConfig(capacity_episodes=2 * config.pool_episodes)  # two of four groups stay empty
-            self.pool = ReplayBuffer(frame, some.actions, FRAMES_PER_EPISODE, room, self.device)
-        self._pooled: list[
-            list[int]
-        ] = []  # stored in the pool by group, after each of the tokenizer's iterations
+        kind = torch.float16 if self.frozen else torch.float32
+        sizes = some.actions, FRAMES_PER_EPISODE
+        self.buffer = ReplayBuffer(kept, *sizes, config.replay_episodes, self.device, kind)
+        self.phase: TokenizerPhase | None = None
+        if self.schedule.tokenizer_iterations and config.tokenizer_phase:
+            room = 2 * config.tokenizer_phase.buffer_episodes  # two of four groups stay empty
+            self.phase = TokenizerPhase(ReplayBuffer(frame, *sizes, room, self.device))
         self.next_iteration = 0
 
+    def _take(self, tokenizer: Tokenizer) -> None:
+        if tokenizer.senses != self.agent.tokenizer.senses:
+            raise ValueError(
+                "training.tokenizer_phase.source: that tokenizer is for other senses; take one of the same body."
+            )
+        self.agent.tokenizer.load_state_dict(tokenizer.state_dict())
+        self.agent.tokenizer.requires_grad_(False)
+
     def make_envs(self, n: int, evaluation: bool = False) -> MirrorMarkEnvs:
-        """n worlds to live in, or n to be examined in (all before a mirror); made once for each n."""
+        """n environments to learn in, or n to be evaluated in (all before a mirror); made once for each n."""
         key = (n, evaluation)
         if key not in self._envs:
             mirrors = None if evaluation else self.env.mirrors(n)
@@ -124,35 +94,29 @@ class Trainer:
         return self.schedule.iteration(self.next_iteration - 1).episodes_after if self.next_iteration else 0
 
     def buffer_of(self, iteration: Iteration) -> ReplayBuffer:
-        """What the iteration fills and learns from: the tokenizer's pool in its phase, then memory."""
-        return self.pool if iteration.phase == "tokenizer" and self.pool is not None else self.buffer
+        """What the iteration learns from."""
+        return self.phase.buffer if iteration.phase == "tokenizer" and self.phase else self.buffer
 
     def collect(self, iteration: Iteration) -> Episodes:
         """The iteration's new episodes, the same ones for the same seed, iteration and agent."""
-        envs = self.make_envs(iteration.episodes)
-        share = self.config.policy_share if iteration.policy_moves else 0.0
-        plan = plan_episodes(
-            iteration.episodes,
-            iteration.index,
-            self.seed,
-            share,
-            self.config.marked_share,
-            self.config.handover_share,
-        )
+        envs, c = self.make_envs(iteration.episodes), self.config
+        share = c.policy_share if iteration.policy_acts else 0.0
+        n = iteration.episodes
+        plan = plan_episodes(n, iteration.index, self.seed, share, c.marked_share, c.handover_share)
         self.agent.eval()
-        actor = self._actor(iteration.episodes - plan.random, int(plan.seeds[0] % 2**31), iteration.progress)
-        encoder = self._encoder if self.config.frozen_tokenizer and iteration.phase == "training" else None
-        episodes = collect(envs, babbling_of(self.env, envs), plan, actor, encoder)
+        actor = self._actor(n - plan.random, int(plan.seeds[0] % 2**31), iteration.progress)
+        frozen = self.agent if self.frozen and iteration.phase == "training" else None
+        episodes = collect(envs, babbling_of(self.env, envs), plan, actor, frozen)
         broken = self._broken(iteration, episodes)
-        if 2 * broken >= iteration.episodes:
+        if 2 * broken >= n:
             raise UnstableEnvs(
-                f"Iteration {iteration.index}: the physics broke in {broken} of {iteration.episodes} worlds; "
+                f"Iteration {iteration.index}: the physics broke in {broken} of {n} environments; "
                 "check the body's masses, ranges and tone."
             )
         return episodes
 
     def _broken(self, iteration: Iteration, episodes: Episodes) -> int:
-        """How many of the iteration's worlds are not among its episodes."""
+        """How many of the iteration's environments are not among its episodes."""
         return iteration.episodes - len(episodes.marked)
 
     def _actor(self, n: int, seed: int, progress: float) -> Actor | None:
@@ -160,67 +124,34 @@ class Trainer:
         if not n:
             return None
         if n not in self._actors:
-            self._actors[n] = Actor(self.agent, n, cuda_graph_rollout=self.learner.cuda_graph_rollout)
-        self._actors[n].noise_rho = self.agent.policy.config.noise_rho_at(progress)
+            self._actors[n] = Actor(self.agent, n)
+        noise = getattr(self.agent.config, "action_noise", None)
+        self._actors[n].noise_rho = noise.at(progress) if noise else 0.0
         self._actors[n].begin(seed)
         return self._actors[n]
 
     def run_iteration(self, iteration: Iteration) -> dict[str, float]:
-        """One iteration: gather, remember, learn. Ends with the tokenizer frozen if this was its last
-        iteration."""
-        buffer, began = self.buffer_of(iteration), time.perf_counter()
+        """Gather, store, learn. Ends with the tokenizer frozen if this was the last iteration of its phase."""
+        began = time.perf_counter()
         episodes = self.collect(iteration)
-        buffer.extend(episodes)
-        if buffer is self.pool:
-            self._pooled.append(buffer.written)
+        (self.phase if iteration.phase == "tokenizer" and self.phase else self.buffer).extend(episodes)
         collected = time.perf_counter()
-        metrics = self.learner.learn(buffer, iteration)
+        metrics = self.learner.learn(self.buffer_of(iteration), iteration)
         metrics |= {"collect_seconds": collected - began, "learn_seconds": time.perf_counter() - collected}
         metrics["unstable_envs"] = float(self._broken(iteration, episodes))
         self.next_iteration = iteration.index + 1
-        if self.next_iteration == self.config.schedule.tokenizer_iterations:
-            self.freeze_tokenizer()
+        if self.phase and self.next_iteration == self.schedule.tokenizer_iterations:
+            self.phase.freeze(self.agent, self.buffer)
+            self.phase = None
         return metrics
 
-    def take_tokenizer(self, tokenizer: Tokenizer) -> None:
-        """See as another agent has learned to; before the first iteration."""
-        if tokenizer.senses != self.agent.tokenizer.senses:
-            raise ValueError(
-                "training.tokenizer_from: that tokenizer is for other senses; take one of the same body."
-            )
-        self.agent.tokenizer.load_state_dict(tokenizer.state_dict())
-        self.agent.tokenizer.requires_grad_(False)
-
-    @torch.no_grad()
-    def freeze_tokenizer(self) -> None:
-        """The tokenizer's phase ends: what its pool holds is remembered as tokens, and the pool is let go."""
-        assert self.pool is not None
-        self.agent.tokenizer.requires_grad_(False)
-        pool, marked_group = self.pool, 1
-        for group, count in enumerate(list(pool.counts.values())[:2]):
-            for rows in torch.arange(group * pool.per_group, group * pool.per_group + count).split(32):
-                rows = rows.to(pool.device)
-                frames = {name: kept[rows].flatten(0, 1) for name, kept in pool.observation.items()}
-                tokens = encode(self.agent, frames).unflatten(0, (len(rows), FRAMES_PER_EPISODE))
-                marked = torch.full((len(rows),), group == marked_group)
-                kept = {"tokens": tokens}
-                policy, handover = torch.zeros_like(marked), pool.handover[rows]
-                self.buffer.extend(
-                    Episodes(kept, pool.action[rows], pool.mark[rows], policy, marked, handover)
-                )
-        self.pool, self._pooled = None, []
-
-    # Checkpoints
-
     def state(self) -> dict:
-        """All that the rest of the run depends on. A tokenizer's pool is made again from its seeds
-        instead."""
-        agent, buffer = self.learner.state(), self.buffer.state()
+        """All that the rest of the run depends on."""
         return {
-            "learner": agent,
-            "replay_buffer": buffer,
+            "learner": self.learner.state(),
+            "replay_buffer": self.buffer.state(),
             "next_iteration": self.next_iteration,
-            "pooled": list(self._pooled),
+            "tokenizer_phase": list(self.phase.written) if self.phase else [],
         }
 
     def load_state(self, state: dict) -> None:
@@ -228,51 +159,69 @@ class Trainer:
         self.learner.load_state(state["learner"])
         self.buffer.load_state(state["replay_buffer"])
         self.next_iteration = int(state["next_iteration"])
-        if self.next_iteration < self.config.schedule.tokenizer_iterations:
-            self._pooled = list(state["pooled"])
-            if self._pooled:
-                self._refill_pool()
-        elif self.pool is not None:
+        if self.phase is None:
+            return
+        if self.next_iteration < self.schedule.tokenizer_iterations:
+            gather = lambda index: self.collect(self.schedule.iteration(index))  # noqa: E731
+            self.phase.refill(state["tokenizer_phase"], gather)
+        else:
             self.agent.tokenizer.requires_grad_(False)
-            self.pool = None
-
-    def _refill_pool(self) -> None:
-        """Motor babbling depends on seeds only: gather again what would still be in the pool."""
-        assert self.pool is not None
-        before = [[0] * len(GROUPS), *self._pooled]  # stored before each iteration, and by now
-        first, room = 0, self.pool.per_group
-        while all(
-            later == earlier or now - later >= room
-            for earlier, later, now in zip(before[first], before[first + 1], before[-1])
-        ):
-            first += 1
-        self.pool.skip_to(before[first])
-        for index in range(first, self.next_iteration):
-            random = torch.get_rng_state()
-            self.pool.extend(self.collect(self.schedule.iteration(index)))
-            torch.set_rng_state(random)
+            self.phase = None
 
 
 def _stored(sense: SenseSpec) -> tuple[tuple[int, ...], torch.dtype]:
     return sense.shape, {"image": torch.uint8, "vector": torch.float32, "symbol": torch.int64}[sense.kind]
 
 
-REFUSED_IN_A_ROW = 20
-"""The run stops with a dump after so many steps in a row whose loss is not finite (ours)."""
+def check(agent: AgentConfig, config: TrainingConfig) -> None:
+    """Refuse what could only fail after hours of work: what each part accepts, but not all together."""
+    frames, i = config.batch.sequence_frames, agent.imagination
+    longest = min(FRAMES_PER_EPISODE, agent.world_model.max_length + 1)
+    if frames > longest:
+        raise ValueError(
+            f"batch.sequence_frames is {frames}: an episode and world_model.max_length allow {longest} at most."
+        )
+    if i.context + i.horizon > FRAMES_PER_EPISODE:
+        raise ValueError(
+            f"imagination.context + horizon = {i.context + i.horizon}: an episode has {FRAMES_PER_EPISODE} frames."
+        )
+    if config.batch.diet_window > FRAMES_PER_EPISODE:
+        raise ValueError(
+            f"batch.diet_window is {config.batch.diet_window}: an episode has {FRAMES_PER_EPISODE}."
+        )
+    if (agent.kind == "paper") != (config.tokenizer_phase is None):
+        raise ValueError(
+            "training.tokenizer_phase belongs to agents with a frozen tokenizer: leave it out for the paper's "
+            "agent, whose tokenizer learns along, and give it otherwise."
+        )
+    if agent.kind == "swift":
+        if agent.acting_context > frames - 1:
+            raise ValueError(
+                f"agent.acting_context is {agent.acting_context}: the world model never learns more than "
+                f"{frames - 1} control steps of past; raise batch.sequence_frames, or lower it."
+            )
+        ahead = i.context + agent.expected_g.control_steps
+        if agent.expected_g.control_steps and frames < ahead:
+            raise ValueError(
+                f"batch.sequence_frames is {frames}: expected G over {agent.expected_g.control_steps} control "
+                f"steps needs {ahead} at least, context included."
+            )
+        if config.handover_share and not agent.expected_g.control_steps:
+            raise ValueError(
+                "training.handover_share serves expected G only: set its control_steps, or give 0."
+            )
+
+
 Hook = Callable[[Iteration, Trainer, dict[str, float]], None]
 
 
 def run_iterations(trainer: Trainer, hooks: Iterable[Hook] = (), dump_to: Path | None = None) -> None:
-    """The whole life from where it stands. Hooks see every iteration: metrics, exams, checkpoints,
-    displays."""
+    """The whole run from where it stands. Hooks see every iteration: metrics, evaluations, checkpoints."""
     for iteration in trainer.schedule.iterations(trainer.next_iteration):
         metrics = trainer.run_iteration(iteration)
-        if metrics.get("skipped_in_a_row", 0) >= REFUSED_IN_A_ROW:
-            place = (
-                dump(trainer.learner, trainer.buffer_of(iteration), iteration, dump_to, trainer.env)
-                if dump_to
-                else None
-            )
+        if metrics.get("skipped_in_a_row", 0) >= SKIPPED_IN_A_ROW:
+            buffer = trainer.buffer_of(iteration)
+            place = dump(trainer.learner, buffer, iteration, dump_to, trainer.env) if dump_to else None
             raise NotFinite(iteration.index, int(metrics["skipped_in_a_row"]), place)
         for hook in hooks:
             hook(iteration, trainer, metrics)

@@ -7,18 +7,20 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from mirrormark.agent.agent import Agent, AgentConfig, build_tokenizer
+from mirrormark.agent.agent import Agent
 from mirrormark.agent.senses import Senses, SenseSpec
-from mirrormark.agent.tokenizer import Tokenizer, TokenizerConfig
+from mirrormark.agent.tokenizer import Tokenizer
+from mirrormark.config import AgentConfig
 from mirrormark.envs import bodies
 from mirrormark.training import checkpoint
+from mirrormark.training.build import build_agent
 from mirrormark.training.checkpoint import CheckpointError
 from mirrormark.training.env_config import EnvConfig
 from mirrormark.training.run_folder import from_json, to_json
 
 TOKENIZER = "tokenizer."
 """What the names of a tokenizer's weights begin with."""
-LEFT_OUT = ("value.", "expected_g.", "ema.", "return_range.")
+LEFT_OUT = ("value.", "drive.", "ema.")
 """What only learning needs: snapshots go without it."""
 SHIPPED = Path(__file__).parents[1] / "weights"
 """What comes with the package: BODY, a trained agent; BODY-tokenizer, a trained tokenizer in an agent that
@@ -48,7 +50,7 @@ def describe(agent: Agent, env: EnvConfig, **facts: Any) -> dict[str, Any]:
 
 def rebuild(metadata: dict[str, Any]) -> Agent:
     """An agent of the described sizes, with fresh weights."""
-    return Agent(
+    return build_agent(
         from_json(AgentConfig, metadata["agent"], "agent"), _senses(metadata), int(metadata["actions"])
     )
 
@@ -116,9 +118,7 @@ def load_tokenizer(path: Path | str) -> Tokenizer:
     """Only the tokenizer of a run folder, a checkpoint or a snapshot, whatever else its agent was made of."""
     found = find(Path(path))
     metadata, weights = read(found)
-    tokenizer = build_tokenizer(
-        from_json(TokenizerConfig, metadata["agent"]["tokenizer"], "agent.tokenizer"), _senses(metadata)
-    )
+    tokenizer = rebuild(metadata).tokenizer
     own = {name.removeprefix(TOKENIZER): w for name, w in weights.items() if name.startswith(TOKENIZER)}
     if set(own) != set(tokenizer.state_dict()):
         raise CheckpointError(

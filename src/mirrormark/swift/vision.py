@@ -1,4 +1,4 @@
-"""Fast vision for the senses tokenizer: space-to-depth in, pixel shuffle out, channel RMS norm, SiLU.
+"""Networks of the grid tokenizer: space-to-depth in, pixel shuffle out, channel RMS norm, SiLU.
 The decoder starts from a coarse map painted by a *posture* (angles) and takes up the
 cells' tokens on the way."""
 
