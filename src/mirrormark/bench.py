@@ -15,8 +15,8 @@ from mirrormark.presets import PRESETS, Config
 from mirrormark.training.build import build_agent, build_sources
 from mirrormark.training.commands import Device, choose_device
 from mirrormark.training.env_config import EnvConfig, babbling_of, senses_of
-from mirrormark.training.held_out import HeldOut, hold_out
 from mirrormark.training.evaluation import mark_recovery
+from mirrormark.training.held_out import HeldOut, hold_out
 from mirrormark.training.learner import Learner
 from mirrormark.training.replay_buffer import GROUPS, Episodes, ReplayBuffer
 from mirrormark.training.rollout import FRAMES_PER_EPISODE, collect, plan_episodes

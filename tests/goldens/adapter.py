@@ -18,7 +18,7 @@ from mirrormark.agent.acting import encode
 from mirrormark.agent.losses import LAMBDA, Rollout
 from mirrormark.agent.senses import SenseSpec
 from mirrormark.agent.world_model import imagine
-from mirrormark.config import CategoricalTokenizerConfig, SelfPriorConfig, WorldModelConfig
+from mirrormark.config import CategoricalTokenizerConfig, SelfPriorConfig
 from mirrormark.envs.babbling import Babbling, BabblingConfig
 from mirrormark.envs.mirror import MirrorConfig
 from mirrormark.envs.mirror_mark import MirrorMarkEnvs

@@ -64,14 +64,18 @@ class TwoHot(nn.Module):
 
 
 class ReturnRange(nn.Module):
-    """S of E11: the range between two percentiles of the returns, both smoothed over steps, from 0 on (P4). A
-    percentile is a member of the batch, the ⌊q·n⌋-th smallest (P6)."""
+    """S of E11: the range between two percentiles of the returns, both smoothed over steps. A percentile is a
+    member of the batch, the ⌊q·n⌋-th smallest (P6)."""
 
-    def __init__(self, low: float = 0.05, high: float = 0.95, decay: float = 0.99):
+    def __init__(self, from_zero: bool, low: float = 0.05, high: float = 0.95, decay: float = 0.99):
+        """from_zero: the averages start at 0, so that S is too small for the first hundreds of steps (public code,
+        P4); else at the first batch."""
         super().__init__()
         self.low, self.high, self.decay = low, high, decay
         self.register_buffer("ends", torch.zeros(2))
+        self.register_buffer("started", torch.tensor(float(from_zero)))
         self.ends: Tensor
+        self.started: Tensor
 
     @torch.no_grad()
     def update(self, returns: Tensor) -> Tensor:
@@ -79,8 +83,9 @@ class ReturnRange(nn.Module):
         ordered = returns.float().flatten().sort().values
         n = ordered.numel()
         now = torch.stack([ordered[max(int(q * n), 1) - 1] for q in (self.low, self.high)])
-        new = torch.lerp(self.ends, now, 1 - self.decay)
-        self.ends.copy_(torch.where(now.isfinite().all(), new, self.ends))
+        new, finite = torch.lerp(self.ends, now, 1 - self.decay * self.started), now.isfinite().all()
+        self.ends.copy_(torch.where(finite, new, self.ends))
+        self.started.copy_(torch.maximum(self.started, finite.float()))
         return self.ends[1] - self.ends[0]
 
 

@@ -6,11 +6,11 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import torch
 
+from mirrormark.agent.acting import Actor
 from mirrormark.agent.agent import Agent
 from mirrormark.envs.babbling import Babbling, BabblingConfig
 from mirrormark.envs.mirror_mark import MirrorMarkEnvs
 from mirrormark.exam.oracle import Oracle
-from mirrormark.agent.acting import Actor
 
 Mode = Literal["sample", "mean"]
 

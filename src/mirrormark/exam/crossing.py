@@ -20,11 +20,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mirrormark.agent.agent import Agent
-from mirrormark.swift.tokenizer import GridTokenizer
-from mirrormark.exam.conditions import EXAM, get
-from mirrormark.training.env_config import EnvConfig, babbling_of
 from mirrormark.agent.acting import encode, to_tensors
+from mirrormark.agent.agent import Agent
+from mirrormark.exam.conditions import EXAM, get
+from mirrormark.swift.tokenizer import GridTokenizer
+from mirrormark.training.env_config import EnvConfig, babbling_of
 
 RUNS = 12
 """Pictures whose posture is chosen."""

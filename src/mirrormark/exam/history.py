@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import torch
 
+from mirrormark.agent.acting import encode
 from mirrormark.exam.candidates import Candidate
 from mirrormark.exam.protocol import CONTROL_STEP_S
 from mirrormark.exam.recording import senses_of
-from mirrormark.agent.acting import encode
 from mirrormark.training.run_folder import read_lines
 from mirrormark.training.weights import load_weights
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mirrormark.agent.acting import encode, to_tensors
 from mirrormark.agent.agent import Agent
 from mirrormark.agent.world_model import predict
 from mirrormark.exam.conditions import EXAM, get
@@ -19,7 +20,6 @@ from mirrormark.exam.crossing import SETTLE_CONTROL_STEPS, crossing
 from mirrormark.exam.protocol import CONTROL_STEP_S
 from mirrormark.exam.recording import SENSE, senses_of
 from mirrormark.training.env_config import EnvConfig, babbling_of
-from mirrormark.agent.acting import encode, to_tensors
 
 FRAMES = 48
 """Paired frames behind the numbers: those of them in which the mark is seen."""

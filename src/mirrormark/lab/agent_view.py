@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mirrormark.agent.acting import encode, to_tensors
 from mirrormark.agent.agent import Agent
 from mirrormark.agent.completion import complete_senses
 from mirrormark.lab.session import Session
-from mirrormark.agent.acting import encode, to_tensors
 
 Picture = NDArray[np.uint8]
 

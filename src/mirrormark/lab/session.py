@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from mirrormark.agent.acting import Actor, encode
 from mirrormark.envs import bodies
 from mirrormark.envs.babbling import Babbling, BabblingKind
 from mirrormark.envs.mark import Site
@@ -19,7 +20,6 @@ from mirrormark.lab.agents import Agents
 from mirrormark.lab.mirror_view import BeforeMirror
 from mirrormark.lab.record import Recorder, Row
 from mirrormark.lab.sticking import Refused, spoken
-from mirrormark.agent.acting import Actor, encode
 
 CONTROL_STEP_S = 0.05
 POLICY = "its policy"

@@ -51,15 +51,16 @@ class Imagination(BehaviorSource):
         weighted: bool = False,
         pull: float = 0.0,
         samples: int = 1,
+        range_from_zero: bool = False,
         policy_share: float = 1.0,
         value_share: float = 1.0,
     ):
         """dropout: of the world model while imagining (D9). weighted: losses by γ^t (P3). pull: weight of the
-        value's slow copy as a target. samples: behind the policy's entropy (P7)."""
+        value's slow copy as a target. samples: behind the policy's entropy (P7). range_from_zero: P4."""
         super().__init__(policy_share, value_share)
         self.paths, self.horizon, self.discount, self.eta = paths, horizon, discount, eta
         self.dropout, self.weighted, self.pull, self.samples = dropout, weighted, pull, samples
-        self.return_range = ReturnRange()
+        self.return_range = ReturnRange(range_from_zero)
         self.step: Callable = imagine_step  # or it compiled
 
     @torch.no_grad()
@@ -109,5 +110,6 @@ def sources(agent: Agent, config: PaperAgentConfig, imagined: int) -> list[Behav
             weighted=config.as_public_code,
             pull=1.0,
             samples=ENTROPY_SAMPLES,
+            range_from_zero=True,
         )
     ]
