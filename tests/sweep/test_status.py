@@ -1,141 +1,127 @@
-"""Progress and estimates: only what was measured."""
+"""Progress and estimates: only what was measured; damage to one run hides no other."""
 
 import io
 import json
-import os
+from pathlib import Path
 
 import pytest
 from rich.console import Console
-from small_sweeps import described, pretend_examined, pretend_trained, spec, write_toml
+from small_sweeps import fake_exam, fake_train, spec
 
-from mirrormark.sweep import commands, estimate, journal, status
-from mirrormark.sweep.journal import Entry
-from mirrormark.sweep.plan import Folder, plan
 from mirrormark.training.schedule import Schedule, ScheduleConfig
+from mirrormark.sweep import status
+from mirrormark.sweep.folder import Folder
+from mirrormark.sweep.run import claim
+from mirrormark.sweep.spec import plan
+from mirrormark.sweep.status import Pace, Seen, write_progress
 
 
-def lived(folder, job, seconds: list[float], phases: list[str], **point) -> None:
+def records(folder, job, seconds: list[float], phases: list[str], **point) -> None:
     run = folder.run(job.name)
-    rows = [{"iteration": i, "phase": p, "seconds": s} for i, (s, p) in enumerate(zip(seconds, phases))]
+    rows = [{"lap": i, "phase": p, "seconds": s} for i, (s, p) in enumerate(zip(seconds, phases))]
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (run / "evaluations.jsonl").write_text(json.dumps({"iteration": 1, "episodes": 4} | point) + "\n")
+    (run / "evaluations.jsonl").write_text(json.dumps({"lap": 1, "episodes": 4} | point) + "\n")
 
 
-def test_seconds_a_iteration_survive_a_restart(tmp_path):
+def test_seconds_an_iteration_survive_a_restart(tmp_path):
     folder, job = Folder(tmp_path), plan(spec())[0]
-    pretend_trained(folder, job)
-    lived(
-        folder, job, [4.0, 6.0, 9.0, 2.0, 4.0], ["tokenizer", "training", "training", "training", "training"]
-    )
-    assert estimate.iteration_seconds(folder.run(job.name)) == {
-        "tokenizer": 4.0,
-        "training": (2 + 3 + 2 + 2) / 4,
-    }
+    fake_train(folder, job)
+    records(folder, job, [4.0, 6.0, 9.0, 2.0, 4.0], ["codec", "life", "life", "life", "life"])
+    found = status.iteration_seconds(folder.run(job.name))
+    assert found == {"codec": 4.0, "life": (2 + 3 + 2 + 2) / 4}
 
 
 def test_time_left_is_unknown_where_a_phase_was_never_timed():
-    schedule = Schedule(ScheduleConfig(episodes=100, episodes_per_iteration=10, tokenizer_iterations=5))
-    assert estimate.left_s(schedule, 0, {"tokenizer": 2.0}) is None
-    assert estimate.left_s(schedule, 0, {"tokenizer": 2.0, "training": 3.0}) == 5 * 2 + 10 * 3
-    assert estimate.left_s(schedule, 7, {"training": 3.0}) == 8 * 3
-    assert estimate.left_s(schedule, 15, {}) == 0
+    schedule = Schedule(ScheduleConfig(episodes=100, episodes_per_lap=10, codec_laps=5))
+    both, late = Pace(1, {"codec": 2.0, "life": 3.0}), Pace(1, {"life": 3.0})
+    assert status.left_s(schedule, 0, Pace(1, {"codec": 2.0})) is None
+    assert status.left_s(schedule, 0, Pace()) is None
+    assert status.left_s(schedule, 0, both) == 5 * 2 + 10 * 3
+    assert status.left_s(schedule, 7, late) == 8 * 3
+    assert status.left_s(schedule, 15, Pace()) == 0
 
 
-def test_the_table_tells_stage_indicators_and_time_left(tmp_path):
+@pytest.fixture
+def four(tmp_path):
+    """One job finished, one in training, one waiting, one failed."""
     folder, one = Folder(tmp_path), spec()
     jobs = plan(one)
-    journal.claim(folder, one, jobs)
-    done, training, waiting, failed = jobs
-    pretend_trained(folder, done)
-    lived(
-        folder,
-        done,
-        [4.0, 6.0, 8.0],
-        ["tokenizer", "training", "training"],
-        removal_rate=0.25,
-        efe_gap_nats=3.5,
-    )
-    pretend_examined(folder, done)
-    journal.write(folder, done.name, Entry("finished", seconds={"train": 9.0, "exam": 5.0}))
-    pretend_trained(folder, training, "running")  # on another machine, after one iteration of three
-    lived(folder, training, [2.0], ["tokenizer"])
-    journal.write(folder, failed.name, Entry("failed", 3, "train: exit 1; no room"))
-    found = {one.job.name: one for one in status.standings(jobs, folder)}
-    assert found[done.name].stage == "finished" and found[done.name].evaluation["removal_rate"] == 0.25
-    assert (
-        found[training.name].stage == "world+self_prior+policy" and found[training.name].iterations == "1/3"
-    )
-    assert found[training.name].left_s is None  # its own life iterations and exam were never timed
-    # Another setting, same body: tokenizer (4+2)/2, life 2 an iteration, exam 5.
-    assert found[waiting.name].stage == "waiting" and found[waiting.name].left_s == 3 + 2 * 2 + 5
-    assert found[failed.name].stage == "failed" and "no room" in found[failed.name].note
+    claim(folder, one, jobs)
+    done, training, _, failed = jobs
+    fake_train(folder, done)
+    records(folder, done, [4.0, 6.0, 8.0], ["codec", "life", "life"], removal_rate=0.25, efe_gap_nats=3.5)
+    fake_exam(folder.exam(done.name), done.name, done.seed, 0.5)
+    fake_train(folder, training, "running")  # on another machine, after one iteration of three
+    records(folder, training, [2.0], ["codec"])
+    seen = {
+        done.name: Seen(seconds={"train": 9.0, "exam": 5.0}),
+        failed.name: Seen(3, True, "exit 1; no room"),
+    }
+    write_progress(folder, seen)
+    return folder, jobs
+
+
+def test_the_table_tells_stage_indicators_and_time_left(four):
+    folder, jobs = four
+    done, training, waiting, failed = status.standings(jobs, folder)
+    assert done.stage == "finished" and done.indicators["removal_rate"] == 0.25
+    assert training.stage == "world+self_prior+policy" and training.iterations == "1/3"
+    # Of the same body: first phase (4+2)/2, then 2 an iteration, exam 5.
+    assert training.left_s == 2 * 2 + 5
+    assert waiting.stage == "waiting" and waiting.left_s == 3 + 2 * 2 + 5
+    assert failed.stage == "failed" and "no room" in failed.note
     out = io.StringIO()
-    Console(file=out, width=200).print(status.table(list(found.values())))
+    Console(file=out, width=200).print(status.table([done, training, waiting, failed]))
     assert "4 runs: 1 finished, 2 open, 1 failed" in out.getvalue() and "0.25" in out.getvalue()
 
 
-def test_a_failed_or_finished_sweep_has_nothing_left():
-    assert status.summary([], workers=2) == "0 runs: 0 finished, 0 open, 0 failed"
+@pytest.mark.parametrize("content", [b"", b"null", b"[]", b"{}", b'{"a"', bytes(range(128, 256))])
+@pytest.mark.parametrize("file", ["status.json", "metrics.jsonl", "evaluations.jsonl"])
+def test_one_damaged_run_hides_no_other(four, capsys, file, content):
+    folder, jobs = four
+    (folder.run(jobs[1].name) / file).write_bytes(content)
+    status.runs(folder.path)
+    told = capsys.readouterr().out
+    assert all(job.name in told for job in jobs) and "0.25" in told and "no room" in told
 
 
-def test_runs_shows_a_sweep_and_still_shows_plain_runs(tmp_path, capsys):
-    folder, one = Folder(tmp_path / "s"), spec()
-    journal.claim(folder, one, plan(one))
-    commands.runs(folder.path)
-    assert "tone_scale-1.0-infant-seed1" in capsys.readouterr().out
-    (tmp_path / "empty").mkdir()
-    commands.runs(tmp_path / "empty")
+@pytest.mark.parametrize("content", [b"", b"null", b"[]", b'{"a": {"b": 1}}', bytes(range(128, 256))])
+def test_a_damaged_progress_file_is_only_forgotten(four, content):
+    folder, jobs = four
+    folder.progress.write_bytes(content)
+    assert [one.stage for one in status.standings(jobs, folder)][::3] == ["finished", "waiting"]
+
+
+def test_a_damaged_plan_is_one_sentence(four):
+    folder, jobs = four
+    whole = folder.plan.read_text()
+    folder.plan.write_text(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=r"sweep\.json is damaged: delete it, and give the same"):
+        status.runs(folder.path)
+    folder.plan.unlink()
+    claim(folder, spec(), jobs)
+    assert folder.plan.read_text() == whole
+
+
+def test_plain_runs_are_listed_too_and_a_damaged_one_hides_no_other(tmp_path, capsys, monkeypatch):
+    status.runs(tmp_path)
     assert "No runs below" in capsys.readouterr().out
     with pytest.raises(ValueError, match="is no folder"):
-        commands.runs(tmp_path / "none")
-
-
-def test_a_dry_run_tells_everything_and_leaves_nothing(tmp_path, capsys):
-    path = write_toml(tmp_path / "s.toml", described())
-    commands.sweep(path, out=tmp_path / "out", dry_run=True)
-    told = " ".join(capsys.readouterr().out.split())
-    assert told.count("infant-seed") == 4 and "training unknown, exams unknown; disk unknown" in told
-    assert os.listdir(tmp_path) == ["s.toml"]
-
-
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [({"resources": {"cpus": 4096}}, "resources.cpus is 4096"), ({}, "is taken")],
-    ids=["cores", "folder"],
-)
-def test_a_dry_run_refuses_what_a_run_would(tmp_path, change, sentence):
-    path = write_toml(tmp_path / "spec.toml", described(**change))
-    out = tmp_path / "out" if change else tmp_path  # which holds the spec
-    with pytest.raises(ValueError, match=sentence):
-        commands.sweep(path, out=out, dry_run=True)
-
-
-def test_a_dry_run_extrapolates_what_the_folder_has_shown(tmp_path, capsys):
-    folder, one = Folder(tmp_path / "out"), spec()
-    jobs = plan(one)
-    journal.claim(folder, one, jobs)
-    pretend_trained(folder, jobs[0])
-    lived(folder, jobs[0], [4.0, 14.0, 24.0], ["tokenizer", "training", "training"])
-    pretend_examined(folder, jobs[0])
-    (folder.exam(jobs[0].name) / "big").write_bytes(bytes(7_000_000))
-    journal.write(folder, jobs[0].name, Entry("finished", seconds={"exam": 5.0}))
-    path = write_toml(tmp_path / "s.toml", described())
-    commands.sweep(path, out=folder.path, dry_run=True)
-    told = " ".join(capsys.readouterr().out.split())
-    assert "training 96 s".replace("96 s", "2 min") in told and "exams 20 s; disk 28 MB" in told
-    assert f"│ {jobs[0].name}" in told
-
-
-def test_commands_are_printed_one_line_a_run(tmp_path, capsys):
-    path = write_toml(tmp_path / "s.toml", described())
-    commands.sweep(path, out=tmp_path / "out", commands=True)
-    assert len(capsys.readouterr().out.splitlines()) == 4
-    commands.runs(tmp_path / "out")
-    assert "4 runs: 0 finished, 4 open" in capsys.readouterr().out
+        status.runs(tmp_path / "none")
+    monkeypatch.chdir(tmp_path)  # short names, so that no line is broken
+    folder, jobs = Folder(Path()), plan(spec(seeds=6, grid={}))
+    for job in jobs:
+        fake_train(folder, job)
+    for job, content in zip(jobs, (b"null", b"[1]", b'{"state"', bytes(range(128, 256)))):
+        (folder.run(job.name) / "status.json").write_bytes(content)
+    (folder.run(jobs[4].name) / "config.json").write_bytes(bytes(range(128, 256)))
+    status.runs(Path("runs"))
+    told = capsys.readouterr().out
+    assert all(job.name in told for job in jobs) and told.count("finished") == 1
 
 
 @pytest.mark.parametrize(
     ("seconds", "words"), [(None, "unknown"), (7, "7 s"), (600, "10 min"), (9000, "2.5 h")]
 )
 def test_times_in_words(seconds, words):
-    assert estimate.in_words(seconds) == words
+    assert status.in_words(seconds) == words

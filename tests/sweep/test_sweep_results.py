@@ -2,60 +2,28 @@
 
 import itertools
 import json
-import sys
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from small_sweeps import pretend_trained, spec
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "exam"))
-
-from synthetic_tables import make
+from small_sweeps import fake_exam, fake_train, spec
 
 from mirrormark.exam import statistics, tables
-from mirrormark.exam.protocol import Tables
-from mirrormark.exam.results import SCHEMA, dump
-from mirrormark.sweep import journal, results
-from mirrormark.sweep.commands import write_results
-from mirrormark.sweep.curves import curve, median_interval
-from mirrormark.sweep.figures import learning
-from mirrormark.sweep.journal import Entry
-from mirrormark.sweep.plan import Folder, plan
+from mirrormark.sweep import results
+from mirrormark.sweep.folder import Folder
+from mirrormark.sweep.report import learning
+from mirrormark.sweep.results import curve, median_interval
+from mirrormark.sweep.run import claim, write_results
+from mirrormark.sweep.spec import plan
+from mirrormark.sweep.status import Seen, write_progress
 
 RATES = {"tone_scale-0.5": 0.2, "tone_scale-1.0": 0.8}
-CHANCE = {"absent": 0.1, "iid": 0.1, "babbling": 0.2}
 
 
-def pretend_exam(folder, job, rate: float, eye: str = "pixels") -> None:
-    exam = folder.exam(job.name)
-    exam.mkdir(parents=True)
-    # Seeds of a setting differ a little; chance is the same in every exam, as in truth.
-    found = make(
-        {"mirror": rate + 0.03 * job.seed} | CHANCE, seeds=(job.seed,), runs=40, chance_runs=50, eye=eye
-    )
-    found = Tables(
-        *(table.assign(run=table["run"].where(table["run"] == "chance", job.name)) for table in found)
-    )
-    tables.write(found.episodes, exam / "episodes.parquet", tables.EPISODES)
-    tables.write(found.steps, exam / "steps.parquet", tables.STEPS)
-    settings = {"runs": 40, "first_exam_seed": 0, "chance_runs": 50, "mode": "sample"}
-    kept = {"schema": SCHEMA, "settings": settings, "reach_m": 0.035}  # all that a sweep reads of it
-    dump(kept, exam / "results.json")
-    (exam / "provenance.json").write_text("{}")
-
-
-def pretend_points(folder, job) -> None:
+def fake_points(folder, job) -> None:
     rows = [
-        {
-            "iteration": e,
-            "episodes": e,
-            "steps": e,
-            "removal_rate": 0.1 * job.seed + e / 1000,
-            "distance_m": 0.05,
-        }
+        {"lap": e, "episodes": e, "steps": e, "removal_rate": 0.1 * job.seed + e / 1000, "distance_m": 0.05}
         | {"efe_gap_nats": 1, "snapshot": "x", "seconds": 1.0, "ablation": None}
         for e in (100, 200)
     ]
@@ -68,17 +36,12 @@ def swept(tmp_path_factory):
     folder = Folder(tmp_path_factory.mktemp("sweep"))
     one = spec(seeds=3)
     jobs = plan(one)
-    folder.path.joinpath("sweep.json").write_text(
-        json.dumps(
-            {"schema": journal.SCHEMA, "spec": {}, "jobs": {job.name: journal.told(job) for job in jobs}}
-        )
-    )
+    claim(folder, one, jobs)
     for job in jobs[:-1]:
-        pretend_trained(folder, job)
-        pretend_points(folder, job)
-        pretend_exam(folder, job, RATES[job.setting])
-        journal.write(folder, job.name, Entry("finished"))
-    journal.write(folder, jobs[-1].name, Entry("failed", 3, "train: killed by signal 9; <oom>"))
+        fake_train(folder, job)
+        fake_points(folder, job)
+        fake_exam(folder.exam(job.name), job.name, job.seed, RATES[job.setting])
+    write_progress(folder, {jobs[-1].name: Seen(3, True, "train: killed by signal 9; <oom>")})
     write_results(jobs, folder)
     return folder, jobs, json.loads((folder.path / "results.json").read_text())
 
@@ -90,7 +53,7 @@ def test_one_table_holds_every_run_of_every_exam_and_every_point(swept):
     assert exams["job"].nunique() == 5 and (exams.groupby("job").size() == 40 + 40 + 50 + 50).all()
     points = table[table["kind"] == "training"]
     assert (points.groupby("job").size() == 2).all() and set(points["episodes_collected"]) == {100, 200}
-    assert set(table["grid.env.tone_scale"]) == {"0.5", "1.0"}
+    assert set(table["grid.world.tone_scale"]) == {"0.5", "1.0"}
     first = tables.read(folder.exam(jobs[0].name) / "episodes.parquet", tables.EPISODES)
     kept = exams[exams["job"] == jobs[0].name]
     assert kept["removed"].astype(bool).tolist() == first["removed"].tolist()
@@ -114,7 +77,7 @@ def test_touching_is_what_the_exams_meant_by_it(swept, monkeypatch):
     folder, jobs, _ = swept
     reaches, real = [], results.exam_results
     monkeypatch.setattr(results, "exam_results", lambda *given: reaches.append(given[2]) or real(*given))
-    results.summarise(jobs, folder, results.gather(jobs, folder))
+    results.summarise(jobs, folder, *results.gather(jobs, folder))
     assert reaches == [0.035, 0.035]
 
 
@@ -140,12 +103,12 @@ def test_settings_are_compared_on_the_seeds_that_both_have(swept):
 
 def test_comparisons_of_a_page_are_one_holm_family(tmp_path):
     folder = Folder(tmp_path)
-    jobs = plan(spec(seeds=2, grid={"env.tone_scale": [0.25, 0.5, 1.0]}))
+    jobs = plan(spec(seeds=2, grid={"world.tone_scale": [0.25, 0.5, 1.0]}))
     for job, rate in zip(jobs, (0.2, 0.2, 0.3, 0.5, 0.8, 0.6)):
-        pretend_trained(folder, job)
-        pretend_exam(folder, job, rate)
+        fake_train(folder, job)
+        fake_exam(folder.exam(job.name), job.name, job.seed, rate)
     rows = results.compare_settings(
-        results.gather(jobs, folder), list(dict.fromkeys((j.setting, j.body) for j in jobs))
+        results.gather(jobs, folder)[0], list(dict.fromkeys((j.setting, j.body) for j in jobs))
     )
     assert len(rows) == 2
     assert [row["p_holm"] for row in rows] == statistics.holm([row["p"] for row in rows])
@@ -155,7 +118,7 @@ def test_comparisons_of_a_page_are_one_holm_family(tmp_path):
 def test_the_page_tells_failures_and_escapes_what_it_shows(swept):
     folder, jobs, found = swept
     assert [one["job"] for one in found["failed"]] == [jobs[-1].name]
-    page = (folder.path / "report.html").read_text()
+    page = " ".join((folder.path / "report.html").read_text().split())
     assert "5 of 6 runs examined, 1 failed" in page and "&lt;oom&gt;" in page and "<oom>" not in page
     assert f"logs/{jobs[-1].name}.log" in page and page.count("<figure>") == 4
     assert "median over 2–3 seeds; band: 50–75% interval" in page
@@ -164,10 +127,9 @@ def test_the_page_tells_failures_and_escapes_what_it_shows(swept):
 def test_an_ablation_is_labelled_and_never_passed(tmp_path):
     folder, jobs = Folder(tmp_path), plan(spec(seeds=2, grid={}))
     for job in jobs:
-        pretend_trained(folder, job, ablation="ablation: told where the mark is seen")
-        pretend_points(folder, job)
-        pretend_exam(folder, job, 0.97, eye="symbolic")
-        journal.write(folder, job.name, Entry("finished"))
+        fake_train(folder, job, ablation="ablation: told where the mark is seen")
+        fake_points(folder, job)
+        fake_exam(folder.exam(job.name), job.name, job.seed, 0.97, eye="symbolic")
     write_results(jobs, folder)
     (group,) = json.loads((tmp_path / "results.json").read_text())["groups"]
     assert (
@@ -180,10 +142,22 @@ def test_an_ablation_is_labelled_and_never_passed(tmp_path):
     )
 
 
+def test_a_damaged_exam_is_told_and_the_others_are_reported(tmp_path):
+    folder, jobs = Folder(tmp_path), plan(spec(seeds=3, grid={}))
+    for job in jobs:
+        fake_train(folder, job)
+        fake_exam(folder.exam(job.name), job.name, job.seed, 0.5)
+    (folder.exam(jobs[0].name) / "episodes.parquet").write_bytes(b"torn")
+    (folder.run(jobs[1].name) / "evaluations.jsonl").write_bytes(bytes(range(128, 256)))
+    found = write_results(jobs, folder)
+    assert [one["job"] for one in found["failed"]] == [jobs[0].name, jobs[1].name]
+    assert all(one["reason"].startswith("damaged: ") for one in found["failed"])
+    assert found["groups"][0]["examined"] == [2]
+
+
 def test_nothing_examined_still_makes_a_page(tmp_path):
     folder, jobs = Folder(tmp_path), plan(spec())
-    for job in jobs:
-        journal.write(folder, job.name, Entry("failed", 3, "train: exit 2"))
+    write_progress(folder, {job.name: Seen(3, True, "train: exit 2") for job in jobs})
     write_results(jobs, folder)
     assert "none of 2 runs examined" in (tmp_path / "report.html").read_text()
 
@@ -191,7 +165,7 @@ def test_nothing_examined_still_makes_a_page(tmp_path):
 @pytest.mark.parametrize(("n", "lowest", "held"), [(1, 0, 0.0), (2, 0, 0.5), (5, 0, 0.9375), (6, 0, 0.96875)])
 def test_few_seeds_give_their_range_and_say_what_it_is_worth(n, lowest, held):
     found = median_interval(np.arange(n))
-    assert (found.low, found.high) == (lowest, n - 1) and found.confidence == pytest.approx(held)
+    assert found == {"low": lowest, "high": n - 1, "confidence": pytest.approx(held)}
 
 
 @pytest.mark.parametrize("n", [3, 8, 10, 20])
@@ -203,9 +177,9 @@ def test_a_median_interval_holds_the_median_as_often_as_it_says(n):
         signs = np.random.default_rng(0).choice([-1.0, 1.0], (2_000, n))
     values = signs * np.arange(1, n + 1)
     found = [median_interval(row) for row in values]
-    share = np.mean([one.low <= 0 <= one.high for one in found])
-    assert share == pytest.approx(found[0].confidence, abs=1e-9 if n <= 10 else 0.02)
-    assert n < 6 or found[0].confidence >= 0.95
+    share = np.mean([one["low"] <= 0 <= one["high"] for one in found])
+    assert share == pytest.approx(found[0]["confidence"], abs=1e-9 if n <= 10 else 0.02)
+    assert n < 6 or found[0]["confidence"] >= 0.95
 
 
 def test_curves_skip_points_without_the_indicator():

@@ -1,9 +1,9 @@
 """What a sweep found: one table over all runs, and from it the settings side by side.
 
-runs.parquet has a row for each run of each exam (kind "exam") and one for each exam point during training
+runs.parquet has a row for each run of each exam (kind "exam") and one for each evaluation during training
 (kind "training"); columns of the other kind are empty. results.json, schema "mirrormark.sweep.results/1":
 
-    jobs[], failed[]      what was run; what failed and why
+    jobs[], failed[]      what was run; what failed, or has damaged files, and why
     groups[]              one for each setting and body: values, seeds, rate, interval, spread, verdict,
                           label, controls[] (Holm-corrected within the exam), curves{indicator: points}
     comparisons[]         each setting minus the first of its body: difference, interval, p, p_holm, n, method
@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
+from scipy import stats
 
 from mirrormark.exam import measures, statistics, tables
 from mirrormark.exam.conditions import EXAM
@@ -25,32 +27,37 @@ from mirrormark.exam.protocol import Tables
 from mirrormark.exam.results import clean
 from mirrormark.exam.results import load as load_exam
 from mirrormark.exam.results import results as exam_results
-from mirrormark.sweep import journal
-from mirrormark.sweep.curves import curve
-from mirrormark.sweep.journal import told
-from mirrormark.sweep.plan import Folder, Job
+from mirrormark.sweep.folder import Folder, Job
+from mirrormark.sweep.status import DAMAGE, read_progress
 from mirrormark.training.run_folder import RunFolder, read_lines
 
 SCHEMA = "mirrormark.sweep.results/1"
-COSTLESS = "costless"
 INDICATORS = ("removal_rate", "distance_m", "efe_gap_nats", "mark_recovery")
 """Indicators whose curves over training are drawn; all others are in the table as well."""
 _POINT = ("iteration", "steps", "seconds", "snapshot", "ablation", "episodes")
-"""Keys of an exam point that are no indicators."""
-
-
-def collect(jobs: Sequence[Job], folder: Folder) -> pd.DataFrame:
-    """The one table over all runs that are examined, and the exam points of all that have any."""
-    parts = [_training(job, folder) for job in jobs]
-    parts += [_episodes(job, folder) for job in jobs if journal.examined(folder, job.name)]
-    filled = [part for part in parts if not part.empty]
-    whole = (
-        pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=["job", "setting", "kind"])
-    )
-    return whole.astype({name: _kind(name) for name in whole.columns})
-
-
+"""Keys of an evaluation that are no indicators."""
 _NULLABLE = {"str": "string", "int64": "Int64", "float64": "Float64", "bool": "boolean"}
+
+
+# The table
+
+
+def gather(jobs: Sequence[Job], folder: Folder) -> tuple[pd.DataFrame, dict[str, str]]:
+    """One table over all exams and evaluations; and the jobs whose damaged files keep them out of it."""
+    parts, damaged = [], {}
+    for job in jobs:
+        try:
+            found = [_training(job, folder)]
+            if folder.examined(job.name):
+                found.append(_episodes(job, folder))
+                load_exam(folder.exam(job.name) / "results.json")
+                _steps([job], folder)
+        except DAMAGE as error:
+            damaged[job.name] = f"damaged: {error}"
+            continue
+        parts += [part for part in found if not part.empty]
+    whole = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["job", "setting", "kind"])
+    return whole.astype({name: _kind(name) for name in whole.columns}), damaged
 
 
 def _kind(column: str) -> str:
@@ -63,14 +70,10 @@ def _kind(column: str) -> str:
 
 
 def _about(job: Job, kind: str) -> dict[str, Any]:
-    values = {f"grid.{name}": str(value) for name, value in told(job)["values"].items()}
-    return {
-        "job": job.name,
-        "setting": job.setting,
-        "body": job.body,
-        "training_seed": job.seed,
-        "kind": kind,
-    } | values
+    named = {"job": job.name, "setting": job.setting, "body": job.body, "training_seed": job.seed}
+    # As JSON has it: a list, however the value came here.
+    grid = {name: list(value) if isinstance(value, tuple) else value for name, value in job.values.items()}
+    return named | {"kind": kind} | {f"grid.{name}": str(value) for name, value in grid.items()}
 
 
 def _training(job: Job, folder: Folder) -> pd.DataFrame:
@@ -82,15 +85,18 @@ def _training(job: Job, folder: Folder) -> pd.DataFrame:
 
 
 def _episodes(job: Job, folder: Folder) -> pd.DataFrame:
-    """The exam's rows of this job; of an exam beside a twin only its own."""
+    """The exam's rows of this job; of an exam beside another agent only its own."""
     found = tables.read(folder.exam(job.name) / "episodes.parquet", tables.EPISODES)
     if job.beside:
         found = found[found["run"] == job.name].assign(condition=EXAM)
-    about = _about(job, "exam")
-    seed = found["training_seed"]  # players without an agent keep theirs, which is none
-    return found.assign(
-        **{name: value for name, value in about.items() if name != "training_seed"}, training_seed=seed
-    )
+    # Random movement keeps its training seed, which is none.
+    return found.assign(**_about(job, "exam") | {"training_seed": found["training_seed"]})
+
+
+def _steps(done: Sequence[Job], folder: Folder) -> pd.DataFrame:
+    parts = [tables.read(folder.exam(job.name) / "steps.parquet", tables.STEPS) for job in done]
+    steps = pd.concat(parts, ignore_index=True)
+    return steps.drop_duplicates(["condition", "training_seed", "exam_seed", "episode", "checkpoint", "t_s"])
 
 
 def episodes_of(table: pd.DataFrame, setting: str, body: str) -> pd.DataFrame:
@@ -100,37 +106,43 @@ def episodes_of(table: pd.DataFrame, setting: str, body: str) -> pd.DataFrame:
     return tables.check(rows, tables.EPISODES, "runs.parquet")
 
 
-def summarise(jobs: Sequence[Job], folder: Folder, table: pd.DataFrame) -> dict[str, Any]:
+def write(table: pd.DataFrame, path: Path) -> None:
+    """Under a temporary name first: a table on disk is always whole."""
+    partial = path.with_name(path.name + ".partial")
+    table.to_parquet(partial, index=False)
+    partial.replace(path)
+
+
+# The settings side by side
+
+
+def summarise(
+    jobs: Sequence[Job], folder: Folder, table: pd.DataFrame, damaged: dict[str, str]
+) -> dict[str, Any]:
     """results.json from the table, and from the exams' own steps."""
-    groups = []
+    seen, groups = read_progress(folder), []
     for setting, body in dict.fromkeys((job.setting, job.body) for job in jobs):
         members = [job for job in jobs if (job.setting, job.body) == (setting, body)]
-        groups.append(_group(members, folder, table))
-    return clean(
-        {
-            "schema": SCHEMA,
-            "jobs": [job.name for job in jobs],
-            "failed": _failed(jobs, folder),
-            "groups": groups,
-            "comparisons": compare_settings(
-                table, [(g["setting"], g["body"]) for g in groups if g["rate"] is not None]
-            ),
-        }
-    )
+        groups.append(_group(members, folder, table, damaged))
+    failed = {name: one.reason for name, one in seen.items() if one.failed and not folder.examined(name)}
+    failed = {job.name: reason for job in jobs if (reason := (failed | damaged).get(job.name)) is not None}
+    found = {
+        "schema": SCHEMA,
+        "jobs": [job.name for job in jobs],
+        "failed": [{"job": n, "reason": reason, "log": f"logs/{n}.log"} for n, reason in failed.items()],
+        "groups": groups,
+        "comparisons": compare_settings(
+            table, [(g["setting"], g["body"]) for g in groups if g["rate"] is not None]
+        ),
+    }
+    return clean(found)
 
 
-def _failed(jobs: Sequence[Job], folder: Folder) -> list[dict[str, str]]:
-    entries = {job.name: journal.read(folder, job.name) for job in jobs}
-    return [
-        {"job": name, "reason": entry.reason, "log": f"logs/{name}.log"}
-        for name, entry in entries.items()
-        if entry.state == "failed"
-    ]
-
-
-def _group(members: Sequence[Job], folder: Folder, table: pd.DataFrame) -> dict[str, Any]:
+def _group(
+    members: Sequence[Job], folder: Folder, table: pd.DataFrame, damaged: dict[str, str]
+) -> dict[str, Any]:
     first = members[0]
-    done = [job for job in members if journal.examined(folder, job.name)]
+    done = [job for job in members if folder.examined(job.name) and job.name not in damaged]
     found: dict[str, Any] = {
         "setting": first.setting, "body": first.body, "values": first.values,
         "seeds": [job.seed for job in members], "examined": [job.seed for job in done],
@@ -146,42 +158,21 @@ def _group(members: Sequence[Job], folder: Folder, table: pd.DataFrame) -> dict[
     if first.beside is None:
         one = load_exam(folder.exam(done[0].name) / "results.json")
         exam = exam_results(Tables(episodes, _steps(done, folder)), one["settings"], one["reach_m"])
-        found |= {
-            "verdict": exam["verdict"],
-            "controls": exam["comparisons"],
-            "conditions": exam["conditions"],
-        }
+        found |= {name: exam[name] for name in ("verdict", "conditions")} | {"controls": exam["comparisons"]}
     return found
-
-
-def _steps(done: Sequence[Job], folder: Folder) -> pd.DataFrame:
-    parts = [tables.read(folder.exam(job.name) / "steps.parquet", tables.STEPS) for job in done]
-    steps = pd.concat(parts, ignore_index=True)
-    return steps.drop_duplicates(["condition", "training_seed", "exam_seed", "episode", "checkpoint", "t_s"])
 
 
 def _label(members: Sequence[Job], folder: Folder) -> str | None:
     """The words that an ablation carries wherever it is shown."""
-    labels = [
-        RunFolder(folder.run(job.name)).config().get("ablation") for job in members if _begun(job, folder)
-    ]
+    labels = []
+    for job in members:
+        try:
+            labels.append(RunFolder(folder.run(job.name)).config().get("ablation"))
+        except DAMAGE:
+            continue  # not begun, or damaged
     words = [next((label for label in labels if label), None)]
     words += ["ablation: trained without the self-prior's cost"] if members[0].beside else []
     return "; ".join(word for word in words if word) or None
-
-
-def _begun(job: Job, folder: Folder) -> bool:
-    return (folder.run(job.name) / "config.json").exists()
-
-
-def _curves(table: pd.DataFrame, first: Job) -> dict[str, list[dict[str, Any]]]:
-    if table.empty:
-        return {}
-    rows = table[
-        (table["kind"] == "training") & (table["setting"] == first.setting) & (table["body"] == first.body)
-    ]
-    names = [name for name in INDICATORS if name in rows.columns]
-    return {name: points for name in names if (points := curve(rows, name))}
 
 
 def spread(rates: Sequence[float]) -> dict[str, float | None]:
@@ -202,18 +193,48 @@ def compare_settings(table: pd.DataFrame, groups: Sequence[tuple[str, str]]) -> 
                 continue
             ours, base = (exams[one][exams[one]["training_seed"].isin(shared)] for one in (name, settings[0]))
             effect, method = measures.difference(ours, base)
-            about = {"setting": name, "minus": settings[0], "body": body, "method": method}
-            found.append(
-                about
-                | {"difference": effect.estimate, "interval": effect.interval, "p": effect.p, "n": effect.n}
-            )
+            row = {"setting": name, "minus": settings[0], "body": body, "method": method, "n": effect.n}
+            found.append(row | {"difference": effect.estimate, "interval": effect.interval, "p": effect.p})
     for row, p_holm in zip(found, statistics.holm([row["p"] for row in found]), strict=True):
         row["p_holm"] = p_holm
     return found
 
 
-def write(table: pd.DataFrame, path: Path) -> None:
-    """Under a temporary name first: a table on disk is always whole."""
-    partial = path.with_name(path.name + ".partial")
-    table.to_parquet(partial, index=False)
-    partial.replace(path)
+# Learning curves
+
+
+def median_interval(values: ArrayLike, confidence: float = 0.95) -> dict[str, float]:
+    """Two of the values themselves (low, high), and how often such an interval holds the true median.
+
+    Order statistics (Hollander & Wolfe 3.6) assume no shape. The narrowest symmetric pair of at least this
+    confidence; fewer than six seeds cannot reach 95%: then it is their whole range, and its confidence is
+    smaller (two seeds: 50%).
+    """
+    ordered = np.sort(np.asarray(values, dtype=float))
+    n = ordered.size
+    # The r-th lowest lies above the median with the chance of fewer than r of n below it.
+    outside = [2 * float(stats.binom.cdf(r - 1, n, 0.5)) for r in range(1, n // 2 + 1)]
+    r = max((r for r, alpha in enumerate(outside, 1) if 1 - alpha >= confidence), default=1)
+    held = 1 - outside[r - 1] if n > 1 else 0.0
+    return {"low": float(ordered[r - 1]), "high": float(ordered[n - r]), "confidence": held}
+
+
+def _curves(table: pd.DataFrame, first: Job) -> dict[str, list[dict[str, Any]]]:
+    """For each indicator that was ever evaluated, its curve over all seeds of a setting."""
+    if table.empty:
+        return {}
+    rows = table[
+        (table["kind"] == "training") & (table["setting"] == first.setting) & (table["body"] == first.body)
+    ]
+    names = [name for name in INDICATORS if name in rows.columns]
+    return {name: points for name in names if (points := curve(rows, name))}
+
+
+def curve(rows: pd.DataFrame, indicator: str) -> list[dict[str, Any]]:
+    """A point for each number of episodes: median, its interval and confidence, how many seeds."""
+    points = []
+    for episodes, group in rows.dropna(subset=[indicator]).groupby("episodes_collected"):
+        values = group[indicator].to_numpy(dtype=float)
+        point = {"episodes": int(episodes), "median": float(np.median(values)), "seeds": len(values)}
+        points.append(point | median_interval(values))
+    return points
