@@ -29,9 +29,9 @@ def test_a_bad_action_is_refused_and_the_world_goes_on(bad, sentence):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"n": 0}, "n is 0"),
-        ({"n": 1.5}, "n is 1.5"),
-        ({"n": "3"}, "n is '3'"),
+        ({"num_envs": 0}, "num_envs is 0"),
+        ({"num_envs": 1.5}, "num_envs is 1.5"),
+        ({"num_envs": "3"}, "num_envs is '3'"),
         ({"mark": {"radius_m": 0.02}}, "MarkConfig"),
         ({"mirror": 3}, "MirrorConfig"),
         ({"senses": ()}, "senses is empty"),
@@ -40,8 +40,8 @@ def test_a_bad_action_is_refused_and_the_world_goes_on(bad, sentence):
         ({"tone_scale": -1.0}, "tone_scale"),
         ({"senses": ("smell",)}, "smell"),
         ({"device": "tpu"}, "tpu"),
-        ({"n": 2, "mirror": [MirrorConfig()]}, "1 mirrors for 2 environments"),
-        ({"n": 2, "mirror": [MirrorConfig(), MirrorConfig(distance_m=0.2)]}, "place or size"),
+        ({"num_envs": 2, "mirror": [MirrorConfig()]}, "1 mirrors for 2 environments"),
+        ({"num_envs": 2, "mirror": [MirrorConfig(), MirrorConfig(distance_m=0.2)]}, "place or size"),
     ],
 )
 def test_bad_arguments_are_named(arguments, sentence):

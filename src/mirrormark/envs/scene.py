@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from numbers import Real
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -47,7 +49,10 @@ class Surface:
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """A compiled model and where things are in it. Callers share it: copy `model` before changing it."""
+    """A compiled model and where things are in it. Callers share it: copy `model` before changing it.
+
+    Pickled by the arguments of `build`.
+    """
 
     model: mujoco.MjModel
     body: Body
@@ -74,6 +79,9 @@ class Scene:
     hand_size_m: Floats  # (hands, 3) semi-axes
     surfaces: tuple[Surface, ...]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return build, (self.body, self.mirror, self.tone, self.tone_scale)
+
 
 @lru_cache(maxsize=64)
 def build(
@@ -84,8 +92,8 @@ def build(
     tone = body.tones[0] if tone is None else tone
     if tone not in body.tones:
         raise ValueError(f"tone {tone!r} is unknown to the {body.name}: use one of {', '.join(body.tones)}.")
-    if not (math.isfinite(tone_scale) and tone_scale >= 0):
-        raise ValueError(f"tone_scale is {tone_scale}: give a number of at least 0.")
+    if not (isinstance(tone_scale, Real) and 0 <= tone_scale <= 1000):
+        raise ValueError(f"tone_scale is {tone_scale}: give a number of at least 0 and at most 1000.")
     joints = body.with_tone(tone, tone_scale)
     own_pane = pane(mirror, body)
     model = _compile(body, joints, mirror, own_pane)

@@ -1,8 +1,8 @@
 """How far a hand is from a mark: the exact distance between an ellipsoid and a disc.
 
-A mark comes off when a hand stays near it, so this distance decides the exam. It is computed
-in closed form where the disc's inside is nearest, and by a one-dimensional search along its
-rim otherwise; the test compares it with MuJoCo's own collision code.
+A mark comes off when a hand stays near it, so this distance decides the exam. It is computed in closed form
+where the disc's inside is nearest, and by a one-dimensional search along its rim otherwise; a test compares
+it with MuJoCo's own collision code. A hand that is far cannot touch, which needs no exact distance to tell.
 """
 
 import math
@@ -17,6 +17,9 @@ Ints = NDArray[np.int64]
 
 PARALLEL_ENVS = 128
 """From this many environments on, starting threads costs less than it saves."""
+
+ROUNDING_M = 1e-9
+"""More than distances are ever off by rounding, far less than matters."""
 
 _RIM_STARTS = 8
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
@@ -120,8 +123,7 @@ def disc_to_ellipsoid(centre, u, v, normal, radius, size):
 
 @njit(cache=True)
 def _place(xpos, xmat, w, s, body, pos, i):
-    """A point given in a body's frame, (3,) row i of pos, in the environment's frame at step s of environment
-    w."""
+    """Row i of pos, a point in a body's frame, in the environment's frame at step s of environment w."""
     x, y, z = pos[i, 0], pos[i, 1], pos[i, 2]
     return (
         xpos[w, s, body, 0]
@@ -141,7 +143,7 @@ def _place(xpos, xmat, w, s, body, pos, i):
 
 @njit(cache=True)
 def _axis(xmat, w, s, body, mat, i, k):
-    """Column k of a frame given in a body's frame, row i of mat, in the environment's frame."""
+    """Column k of row i of mat, a frame in a body's frame, in the environment's frame."""
     x, y, z = mat[i, 0, k], mat[i, 1, k], mat[i, 2, k]
     return (
         xmat[w, s, body, 0, 0] * x + xmat[w, s, body, 0, 1] * y + xmat[w, s, body, 0, 2] * z,
@@ -183,8 +185,8 @@ def _distance(xpos, xmat, w, s, hands, h, site_body, site_pos, site_mat, i, radi
 
 
 @njit(cache=True)
-def _surely_farther(xpos, xmat, w, s, hands, h, site_body, site_pos, i, limit):
-    """A cheap bound by enclosing spheres, so that most physics steps need no exact distance."""
+def _is_far(xpos, xmat, w, s, hands, h, site_body, site_pos, i, limit):
+    """Whether the spheres around hand and site are farther than `limit` apart: so are hand and site."""
     site = _place(xpos, xmat, w, s, site_body[i], site_pos, i)
     hand = _place(xpos, xmat, w, s, hands.body[h], hands.pos, h)
     gap = (site[0] - hand[0], site[1] - hand[1], site[2] - hand[2])
@@ -192,41 +194,42 @@ def _surely_farther(xpos, xmat, w, s, hands, h, site_body, site_pos, i, limit):
 
 
 @njit(cache=True)
-def _time_world(xpos, xmat, w, hands, site_body, site_pos, site_mat, radius, reach, hold, held, distance):
-    """Environment w's physics steps: fills `distance[w]` (hands,), returns the clock and when it was full."""
-    clock, reached, last = held[w], 0, xpos.shape[1] - 1
-    for s in range(xpos.shape[1]):
-        touching = False
-        for h in range(hands.body.shape[0]):
-            if s < last and (
-                touching
-                or _surely_farther(xpos, xmat, w, s, hands, h, site_body, site_pos, w, reach + radius)
-            ):
-                continue
-            d = _distance(xpos, xmat, w, s, hands, h, site_body, site_pos, site_mat, w, radius)
-            touching = touching or d <= reach
-            if s == last:
-                distance[w, h] = d
-        clock = clock + 1 if touching else 0
-        if clock >= hold and reached == 0:
-            reached = s + 1
-    return clock, reached
+def _touches(xpos, xmat, w, s, hands, site_body, site_pos, site_mat, radius, reach):
+    """Whether any hand is within reach of environment w's site at step s."""
+    for h in range(hands.body.shape[0]):
+        if _is_far(xpos, xmat, w, s, hands, h, site_body, site_pos, w, reach + radius + ROUNDING_M):
+            continue
+        if _distance(xpos, xmat, w, s, hands, h, site_body, site_pos, site_mat, w, radius) <= reach:
+            return True
+    return False
 
 
 def _time_envs(xpos, xmat, hands, site_body, site_pos, site_mat, radius, reach, hold, held):
     # No slices below: views of one array count references with atomics, which stalls threads on one another.
-    envs = xpos.shape[0]
-    distance = np.empty((envs, hands.body.shape[0]))
-    reached = np.zeros(envs, np.int64)
-    for w in prange(envs):
-        held[w], reached[w] = _time_world(
-            xpos, xmat, w, hands, site_body, site_pos, site_mat, radius, reach, hold, held, distance
-        )
-    return distance, reached
+    reached = np.zeros(xpos.shape[0], np.int64)
+    for w in prange(xpos.shape[0]):
+        for s in range(xpos.shape[1]):
+            touching = _touches(xpos, xmat, w, s, hands, site_body, site_pos, site_mat, radius, reach)
+            held[w] = held[w] + 1 if touching else 0
+            if held[w] >= hold and reached[w] == 0:
+                reached[w] = s + 1
+    return reached
 
 
-_serial = njit(cache=True)(_time_envs)
-_parallel = njit(cache=True, parallel=True)(_time_envs)
+def _measure_envs(xpos, xmat, hands, site_body, site_pos, site_mat, radius):
+    last = xpos.shape[1] - 1
+    distance = np.empty((xpos.shape[0], hands.body.shape[0]))
+    for w in prange(xpos.shape[0]):
+        for h in range(hands.body.shape[0]):
+            distance[w, h] = _distance(
+                xpos, xmat, w, last, hands, h, site_body, site_pos, site_mat, w, radius
+            )
+    return distance
+
+
+_time_serial, _measure_serial = njit(cache=True)(_time_envs), njit(cache=True)(_measure_envs)
+_time_parallel = njit(cache=True, parallel=True)(_time_envs)
+_measure_parallel = njit(cache=True, parallel=True)(_measure_envs)
 
 
 def time_touches(
@@ -240,14 +243,28 @@ def time_touches(
     reach_m: float,
     hold_sim_steps: int,
     held: Ints,
-) -> tuple[Floats, Ints]:
+) -> Ints:
     """Follow S physics steps of N environments: xpos (N, S, nbody, 3), xmat (N, S, nbody, 3, 3).
 
-    `held` (N,) counts consecutive touching physics steps and is carried on in place. Returns the distance of
-    every hand (N, hands) at the last step, and the physics step (1..S) that made `hold_sim_steps` full, or 0.
+    `held` (N,) counts consecutive touching physics steps and is carried on in place. Returns the physics step
+    (1..S) that made `hold_sim_steps` full, or 0.
     """
-    run = _parallel if len(xpos) >= PARALLEL_ENVS else _serial
+    run = _time_parallel if len(xpos) >= PARALLEL_ENVS else _time_serial
     return run(xpos, xmat, hands, site_body, site_pos, site_mat, radius_m, reach_m, hold_sim_steps, held)
+
+
+def hand_distances(
+    xpos: Floats,
+    xmat: Floats,
+    hands: Hands,
+    site_body: Ints,
+    site_pos: Floats,
+    site_mat: Floats,
+    radius_m: float,
+) -> Floats:
+    """Distance of every hand (N, hands) at the last of S physics steps."""
+    run = _measure_parallel if len(xpos) >= PARALLEL_ENVS else _measure_serial
+    return run(xpos, xmat, hands, site_body, site_pos, site_mat, radius_m)
 
 
 def hand_to_site(

@@ -137,11 +137,15 @@ class CudaEye:
             raise ValueError(
                 "device is cuda, but numba finds no CUDA GPU: use device cpu, or install numba-cuda."
             )
+        self._host_static = static
         kinds = np.append(static.kind, (CYLINDER, BOX)).astype(np.int32)
         self._static = Static(*(cuda.to_device(field) for field in static))
         self._kinds: Any = cuda.to_device(kinds)
         self._envs = 0
         self._turn = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CudaEye, (self._host_static,)  # the device's buffers cannot be pickled
 
     def see(self, now: Now, amplitude: int, biased: bool) -> Any:
         """Two images take turns, so that one may be read while the next is drawn."""
