@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from mirrormark.envs.touch import (
     PARALLEL_ENVS,
     Hands,
-    hand_distances,
     hand_to_site,
+    nearest_hands,
     point_to_ellipsoid,
     time_touches,
 )
@@ -92,7 +92,7 @@ def test_the_step_of_removal_is_exact_within_a_control_step():
 
 def test_reach_is_inclusive():
     site = np.array([2]), np.zeros((1, 3)), FACING
-    exact = float(hand_distances(*_poses([0.3, 0.015]), BALL, *site, 1e-6)[0, 0])
+    exact = float(nearest_hands(*_poses([0.3, 0.015]), BALL, *site, 1e-6)[1][0])
     assert exact == pytest.approx(0.015, abs=1e-9)
     for reach, expected in ((exact, 1), (exact - 1e-9, 0)):
         held = np.zeros(1, np.int64)
@@ -147,7 +147,8 @@ def test_far_hands_are_skipped_without_changing_a_removal(hands, spread_m, radiu
                 clock.append((clock[-1] + 1) * int(now))
             full = [s for s in range(1, steps + 1) if clock[s] >= hold]
             assert (held[w], when[w]) == (clock[-1], full[0] if full else 0)
-    assert np.array_equal(hand_distances(xpos, xmat, all_hands, *site, radius_m), exact[:, -1])
+    nearest, distance = nearest_hands(xpos, xmat, all_hands, *site, radius_m)
+    assert np.array_equal(nearest, exact[:, -1].argmin(1)) and np.array_equal(distance, exact[:, -1].min(1))
 
 
 def test_threads_change_nothing():
@@ -157,7 +158,7 @@ def test_threads_change_nothing():
     def run(rows: slice) -> tuple[np.ndarray, ...]:
         held, own = np.full(n, 48)[rows], [part[rows] for part in site]
         when = time_touches(xpos[rows], xmat[rows], hands, *own, 0.02, 0.02, 50, held)
-        return when, held, hand_distances(xpos[rows], xmat[rows], hands, *own, 0.02)
+        return when, held, *nearest_hands(xpos[rows], xmat[rows], hands, *own, 0.02)
 
     for together, apart in zip(run(slice(None)), run(slice(0, 5))):
         assert np.array_equal(together[:5], apart)

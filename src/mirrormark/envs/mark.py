@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirrormark.envs.scene import Scene, Surface
-from mirrormark.envs.touch import Hands, hand_distances, time_touches
+from mirrormark.envs.touch import Hands, nearest_hands, time_touches
 
 Floats = NDArray[np.float64]
 
@@ -185,42 +185,49 @@ class MarkState:
         self.reached = np.zeros(n, np.bool_)  # whether a hand has ever touched it for long enough
         self.hand = np.full(n, -1)  # the nearest hand at the end of that control step
         self._poses: tuple[Floats, Floats] | None = None
-        self._distance_m: Floats | None = None
+        self._nearest: tuple[NDArray[np.int64], Floats] | None = None
 
     def put(self, index: int, site: Site) -> None:
         self.surface[index], self.body[index], self.pos[index], self.mat[index] = site
         self.held_sim_steps[index] = 0
         self.reached[index] = False
         self.hand[index] = -1
-        self._distance_m = None
+        self._nearest = None
 
     def site(self, index: int) -> Site:
         return Site(int(self.surface[index]), int(self.body[index]), self.pos[index], self.mat[index])
 
     def set_poses(self, xpos: Floats, xmat: Floats) -> None:
         """The bodies are here now (n, nbody, ...); the clocks stand still."""
-        self._poses, self._distance_m = (xpos[:, None], xmat[:, None]), None
+        self._poses, self._nearest = (xpos[:, None], xmat[:, None]), None
 
     def follow(self, xpos: Floats, xmat: Floats) -> None:
         """Follow the physics steps of a control step: xpos (n, S, nbody, 3), xmat (n, S, nbody, 3, 3)."""
-        self._poses, self._distance_m = (xpos, xmat), None
+        self._poses, self._nearest = (xpos, xmat), None
         config, site = self.config, (self.body, self.pos, self.mat)
         reach = config.radius_m, config.reach_m, config.hold_sim_steps
         when = time_touches(xpos, xmat, self._hands, *site, *reach, self.held_sim_steps)
         now = (when > 0) & ~self.reached
         if now.any():
             own = (part[now] for part in site)
-            self.hand[now] = hand_distances(xpos[now], xmat[now], self._hands, *own, config.radius_m).argmin(
-                1
-            )
+            self.hand[now], _ = nearest_hands(xpos[now], xmat[now], self._hands, *own, config.radius_m)
         self.reached |= now
 
     @property
+    def nearest_hand(self) -> NDArray[np.int64]:
+        """(n,) in the present poses."""
+        return self._measured()[0]
+
+    @property
     def distance_m(self) -> Floats:
-        """Distance of every hand (n, hands) in the present poses, measured when it is asked for."""
+        """(n,) from the nearest hand in the present poses."""
+        return self._measured()[1]
+
+    def _measured(self) -> tuple[NDArray[np.int64], Floats]:
+        """Measured when asked for, once."""
         if self._poses is None:
-            raise ValueError("distance_m came before set_poses or follow; call one of them first.")
-        if self._distance_m is None:
+            raise ValueError("the marks have no poses yet; call set_poses or follow first.")
+        if self._nearest is None:
             site = self.body, self.pos, self.mat
-            self._distance_m = hand_distances(*self._poses, self._hands, *site, self.config.radius_m)
-        return self._distance_m
+            self._nearest = nearest_hands(*self._poses, self._hands, *site, self.config.radius_m)
+        return self._nearest

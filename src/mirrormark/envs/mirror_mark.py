@@ -280,9 +280,9 @@ class MirrorMarkEnvs(VectorEnv[dict[str, Any], np.ndarray, np.ndarray]):
             "t": self._t.copy(),
         }
         if self.measure_distance:
-            info["hand_mark_distance_m"] = np.where(marked, mark.distance_m.min(1), np.nan)
-            info["nearest_hand"] = mark.distance_m.argmin(1)
-            info["yoked_distance_m"] = yoked.distance_m.min(1)
+            info["hand_mark_distance_m"] = np.where(marked, mark.distance_m, np.nan)
+            info["nearest_hand"] = mark.nearest_hand.copy()
+            info["yoked_distance_m"] = yoked.distance_m.copy()
         if self.measure_view:
             labels = self.sim_state().labels(self._measuring_eye)
             info["mark_px"] = eyes.mark_pixels(labels)
@@ -331,7 +331,7 @@ class MirrorMarkEnvs(VectorEnv[dict[str, Any], np.ndarray, np.ndarray]):
         self._changed()
 
     def set_mirror_kind(self, kind: MirrorKind, delay_control_steps: int = 0) -> None:
-        """Every mirror is of this kind from now on, at its old place; a delayed one first shows the present."""
+        """Make every mirror of this kind, at its old place; a delayed one first shows the present."""
         self._must_be_reset("set_mirror_kind")
         self.mirrors = [replace(m, kind=kind, delay_control_steps=delay_control_steps) for m in self.mirrors]
         self._panes = self._panes._replace(kind=np.full(self.n, _PANE_KIND[kind], np.int32))

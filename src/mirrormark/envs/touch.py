@@ -22,6 +22,7 @@ ROUNDING_M = 1e-9
 """More than distances are ever off by rounding, far less than matters."""
 
 _RIM_STARTS = 8
+_RIM_GAP = 2.0 * math.sin(math.pi / 16)  # from any point of the rim to the nearest start, in radii
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
 
@@ -94,8 +95,12 @@ def _inside_distance(centre, u, v, normal, radius, size):
 
 
 @njit(cache=True)
-def disc_to_ellipsoid(centre, u, v, normal, radius, size):
-    """Distance between a disc and a solid ellipsoid, both in the ellipsoid's frame; 0 if they meet."""
+def disc_to_ellipsoid(centre, u, v, normal, radius, size, limit):
+    """Distance between a disc and a solid ellipsoid, both in the ellipsoid's frame; 0 if they meet.
+
+    With a limit of 0 or more only whether the distance is above it is right: the search stops when that is
+    sure. Below 0 the distance is exact.
+    """
     inside = _inside_distance(centre, u, v, normal, radius, size)
     if inside >= 0.0:
         return inside
@@ -105,11 +110,15 @@ def disc_to_ellipsoid(centre, u, v, normal, radius, size):
         distance = _rim_distance(k * step, centre, u, v, radius, size)
         if distance < best:
             best, best_angle = distance, k * step
+    if limit >= 0.0 and (best <= limit or best > limit + _RIM_GAP * radius + ROUNDING_M):
+        return best
     low, high = best_angle - step, best_angle + step
     x1, x2 = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
     f1 = _rim_distance(x1, centre, u, v, radius, size)
     f2 = _rim_distance(x2, centre, u, v, radius, size)
     for _ in range(16):
+        if limit >= 0.0 and min(f1, f2) <= limit:
+            break
         if f1 < f2:
             high, x2, f2 = x2, x1, f1
             x1 = high - _GOLDEN * (high - low)
@@ -158,8 +167,8 @@ def _dot(a, b):
 
 
 @njit(cache=True)
-def _distance(xpos, xmat, w, s, hands, h, site_body, site_pos, site_mat, i, radius):
-    """From hand h to site i, at step s of environment w."""
+def _from_hand(xpos, xmat, w, s, hands, h, site_body, site_pos, site_mat, i):
+    """Site i in the frame of hand h's ellipsoid, at step s of environment w: centre, two tangents, normal."""
     body = hands.body[h]
     ax, ay, az = (
         _axis(xmat, w, s, body, hands.mat, h, 0),
@@ -174,14 +183,20 @@ def _distance(xpos, xmat, w, s, hands, h, site_body, site_pos, site_mat, i, radi
     u = _axis(xmat, w, s, site_body[i], site_mat, i, 0)
     v = _axis(xmat, w, s, site_body[i], site_mat, i, 1)
     n = _axis(xmat, w, s, site_body[i], site_mat, i, 2)
-    return disc_to_ellipsoid(
+    return (
         (_dot(gap, ax), _dot(gap, ay), _dot(gap, az)),
         (_dot(u, ax), _dot(u, ay), _dot(u, az)),
         (_dot(v, ax), _dot(v, ay), _dot(v, az)),
         (_dot(n, ax), _dot(n, ay), _dot(n, az)),
-        radius,
-        (hands.size[h, 0], hands.size[h, 1], hands.size[h, 2]),
     )
+
+
+@njit(cache=True)
+def _distance(xpos, xmat, w, s, hands, h, site_body, site_pos, site_mat, i, radius):
+    """From hand h to site i, at step s of environment w."""
+    centre, u, v, n = _from_hand(xpos, xmat, w, s, hands, h, site_body, site_pos, site_mat, i)
+    size = (hands.size[h, 0], hands.size[h, 1], hands.size[h, 2])
+    return disc_to_ellipsoid(centre, u, v, n, radius, size, -1.0)
 
 
 @njit(cache=True)
@@ -195,11 +210,22 @@ def _is_far(xpos, xmat, w, s, hands, h, site_body, site_pos, i, limit):
 
 @njit(cache=True)
 def _touches(xpos, xmat, w, s, hands, site_body, site_pos, site_mat, radius, reach):
-    """Whether any hand is within reach of environment w's site at step s."""
+    """Whether the exact distance of any hand from environment w's site at step s is at most `reach`.
+
+    The cheapest sure answer comes first: from spheres, from the site's centre, from the whole disc.
+    """
+    surely_far = reach + radius + ROUNDING_M
     for h in range(hands.body.shape[0]):
-        if _is_far(xpos, xmat, w, s, hands, h, site_body, site_pos, w, reach + radius + ROUNDING_M):
+        if _is_far(xpos, xmat, w, s, hands, h, site_body, site_pos, w, surely_far):
             continue
-        if _distance(xpos, xmat, w, s, hands, h, site_body, site_pos, site_mat, w, radius) <= reach:
+        centre, u, v, n = _from_hand(xpos, xmat, w, s, hands, h, site_body, site_pos, site_mat, w)
+        size = (hands.size[h, 0], hands.size[h, 1], hands.size[h, 2])
+        from_centre = point_to_ellipsoid(centre[0], centre[1], centre[2], size[0], size[1], size[2])
+        if from_centre > surely_far:
+            continue
+        if from_centre < reach - _RIM_GAP * radius - ROUNDING_M:
+            return True
+        if disc_to_ellipsoid(centre, u, v, n, radius, size, reach) <= reach:
             return True
     return False
 
@@ -216,15 +242,35 @@ def _time_envs(xpos, xmat, hands, site_body, site_pos, site_mat, radius, reach, 
     return reached
 
 
+@njit(cache=True)
+def _from_centre(xpos, xmat, w, s, hands, h, site_body, site_pos, site_mat):
+    """From hand h to the centre of environment w's site."""
+    centre, _, _, _ = _from_hand(xpos, xmat, w, s, hands, h, site_body, site_pos, site_mat, w)
+    return point_to_ellipsoid(
+        centre[0], centre[1], centre[2], hands.size[h, 0], hands.size[h, 1], hands.size[h, 2]
+    )
+
+
 def _measure_envs(xpos, xmat, hands, site_body, site_pos, site_mat, radius):
-    last = xpos.shape[1] - 1
-    distance = np.empty((xpos.shape[0], hands.body.shape[0]))
+    """The hand nearest to the site's centre first: the exact distance is mostly needed for no other."""
+    last, count = xpos.shape[1] - 1, hands.body.shape[0]
+    nearest, distance = np.zeros(xpos.shape[0], np.int64), np.empty(xpos.shape[0])
     for w in prange(xpos.shape[0]):
-        for h in range(hands.body.shape[0]):
-            distance[w, h] = _distance(
-                xpos, xmat, w, last, hands, h, site_body, site_pos, site_mat, w, radius
-            )
-    return distance
+        first, least = 0, math.inf
+        for h in range(count):
+            away = _from_centre(xpos, xmat, w, last, hands, h, site_body, site_pos, site_mat)
+            if away < least:
+                first, least = h, away
+        nearest[w] = first
+        distance[w] = _distance(xpos, xmat, w, last, hands, first, site_body, site_pos, site_mat, w, radius)
+        for h in range(count):
+            away = _from_centre(xpos, xmat, w, last, hands, h, site_body, site_pos, site_mat)
+            if h == first or away > distance[w] + radius + ROUNDING_M:
+                continue
+            d = _distance(xpos, xmat, w, last, hands, h, site_body, site_pos, site_mat, w, radius)
+            if d < distance[w] or (d == distance[w] and h < nearest[w]):
+                nearest[w], distance[w] = h, d
+    return nearest, distance
 
 
 _time_serial, _measure_serial = njit(cache=True)(_time_envs), njit(cache=True)(_measure_envs)
@@ -253,7 +299,7 @@ def time_touches(
     return run(xpos, xmat, hands, site_body, site_pos, site_mat, radius_m, reach_m, hold_sim_steps, held)
 
 
-def hand_distances(
+def nearest_hands(
     xpos: Floats,
     xmat: Floats,
     hands: Hands,
@@ -261,8 +307,8 @@ def hand_distances(
     site_pos: Floats,
     site_mat: Floats,
     radius_m: float,
-) -> Floats:
-    """Distance of every hand (N, hands) at the last of S physics steps."""
+) -> tuple[Ints, Floats]:
+    """The nearest hand (N,) at the last of S physics steps, and its exact distance (N,)."""
     run = _measure_parallel if len(xpos) >= PARALLEL_ENVS else _measure_serial
     return run(xpos, xmat, hands, site_body, site_pos, site_mat, radius_m)
 

@@ -144,6 +144,6 @@ def _reached(setup: EnvConfig, sites: list[Site]) -> tuple[np.ndarray, np.ndarra
     distance_m = np.zeros(envs.n)
     for _ in range(EPISODE_CONTROL_STEPS):
         info = envs.step(oracle.act())[4]
-        distance_m += envs.mark_state.distance_m.min(1) / EPISODE_CONTROL_STEPS
+        distance_m += envs.mark_state.distance_m / EPISODE_CONTROL_STEPS
     shape = (ORACLE_TRIES, len(sites))
     return info["mark_removed"].reshape(shape).sum(0), distance_m.reshape(shape).mean(0)
