@@ -2,12 +2,12 @@
 
 import math
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mirrormark.envs import is_number
 from mirrormark.envs.scene import Scene, Surface
 from mirrormark.envs.touch import Hands, nearest_hands, time_touches
 
@@ -43,20 +43,20 @@ class MarkConfig:
     """Consecutive touching physics steps before the mark comes off (paper, exam)."""
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.radius_m, Real) and 0.0 < self.radius_m <= 0.06):
+        if not (is_number(self.radius_m) and 0.0 < self.radius_m <= 0.06):
             raise ValueError(f"mark.radius_m is {self.radius_m}; choose a radius above 0 and up to 0.06 m.")
         if not _is_vector(self.rgb) or not all(0.0 <= c <= 1.0 for c in self.rgb):
             raise ValueError(f"mark.rgb is {self.rgb}; give three numbers between 0 and 1.")
         if self.surface is not None and not isinstance(self.surface, str):
             raise ValueError(f"mark.surface is {self.surface!r}; give the name of a surface, or None.")
-        if not (isinstance(self.reach_m, Real) and 0.0 <= self.reach_m <= 10.0):
+        if not (is_number(self.reach_m) and 0.0 <= self.reach_m <= 10.0):
             raise ValueError(f"mark.reach_m is {self.reach_m}; choose a distance from 0 to 10 m.")
         hold = self.hold_sim_steps
         if isinstance(hold, bool) or not isinstance(hold, int) or not 1 <= hold <= LONGEST_HOLD_SIM_STEPS:
             raise ValueError(
                 f"mark.hold_sim_steps is {hold}; choose a whole number from 1 to {LONGEST_HOLD_SIM_STEPS:,}."
             )
-        if not (isinstance(self.forward_angle_rad, Real) and 0.0 < self.forward_angle_rad <= math.pi):
+        if not (is_number(self.forward_angle_rad) and 0.0 < self.forward_angle_rad <= math.pi):
             raise ValueError(
                 f"mark.forward_angle_rad is {self.forward_angle_rad}; choose an angle between 0 and pi."
             )
@@ -209,7 +209,7 @@ class MarkState:
         when = time_touches(xpos, xmat, self._hands, *site, *reach, self.held_sim_steps)
         now = (when > 0) & ~self.reached
         if now.any():
-            own = (part[now] for part in site)
+            own = self.body[now], self.pos[now], self.mat[now]
             self.hand[now], _ = nearest_hands(xpos[now], xmat[now], self._hands, *own, config.radius_m)
         self.reached |= now
 

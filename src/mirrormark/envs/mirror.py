@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from numbers import Real
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from . import is_number
 from .bodies import Body
 from .bodies.primitives import geom
 
@@ -56,11 +56,11 @@ class MirrorConfig:
         self._check_delay()
         for field in ("distance_m", "width_m", "height_m"):
             value = getattr(self, field)
-            if not (isinstance(value, Real) and 0 < value <= 10):
+            if not (is_number(value) and 0 < value <= 10):
                 raise ValueError(f"mirror {field} is {value}: give a number of metres above 0 and up to 10.")
         for field in ("yaw_rad", "pitch_rad"):
             value = getattr(self, field)
-            if not (isinstance(value, Real) and abs(value) < math.pi / 2):
+            if not (is_number(value) and abs(value) < math.pi / 2):
                 raise ValueError(f"mirror {field} is {value}: give an angle between -pi/2 and pi/2.")
 
     def _check_delay(self) -> None:

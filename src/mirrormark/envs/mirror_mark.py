@@ -393,7 +393,8 @@ class MirrorMarkEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
 
 def make_vec(num_envs: int = 1, **arguments: Any) -> MirrorMarkEnvs:
     """What `gymnasium.make_vec` calls: its users expect environments that reset themselves."""
-    return MirrorMarkEnvs(num_envs=num_envs, **({"autoreset": True} | arguments))
+    arguments.setdefault("autoreset", True)
+    return MirrorMarkEnvs(num_envs=num_envs, **arguments)
 
 
 def _first(values: dict[str, Any]) -> dict[str, Any]:

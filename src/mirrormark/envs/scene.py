@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from numbers import Real
 from typing import Any
 
 import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
+from . import is_number
 from .bodies import Body, Joint
 from .bodies.primitives import geom, numbers
 from .mirror import WALL_FRONT, MirrorConfig, Pane, mirror_mjcf, pane
@@ -92,7 +92,7 @@ def build(
     tone = body.tones[0] if tone is None else tone
     if tone not in body.tones:
         raise ValueError(f"tone {tone!r} is unknown to the {body.name}: use one of {', '.join(body.tones)}.")
-    if not (isinstance(tone_scale, Real) and 0 <= tone_scale <= 1000):
+    if not (is_number(tone_scale) and 0 <= tone_scale <= 1000):
         raise ValueError(f"tone_scale is {tone_scale}: give a number of at least 0 and at most 1000.")
     joints = body.with_tone(tone, tone_scale)
     own_pane = pane(mirror, body)

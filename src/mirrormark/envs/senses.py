@@ -95,7 +95,12 @@ class Vision(Sense):
         return spaces.Box(0, 255, (self.height, self.width, 3), np.uint8)
 
     def perceive(self, sim_state: SimState) -> Any:
-        return self.eye.see(*sim_state.visible, sim_state.noise_key, self.noise, self.biased_noise)
+        return self.eye.see(
+            *sim_state.visible,
+            noise_key=sim_state.noise_key,
+            noise_amplitude=self.noise,
+            biased_noise=self.biased_noise,
+        )
 
 
 class Proprioception(Sense):

@@ -53,7 +53,7 @@ class EnvConfig:
         return ABLATION if "cell" in self.senses else None
 
     def mirrors(self, n: int) -> list[MirrorConfig]:
-        """Mirrors of a training run's n environments; those that reflect nothing are spread evenly among them."""
+        """Mirrors of a run's n environments; those that reflect nothing are spread evenly among them."""
         turn = np.floor(np.arange(n + 1) * self.mirrorless_share).astype(int)
         bare = [replace(self.mirror, kind=kind, delay_control_steps=0) for kind in ("absent", "covered")]
         return [bare[turn[i] % 2] if turn[i + 1] > turn[i] else self.mirror for i in range(n)]
@@ -67,7 +67,7 @@ class EnvConfig:
         measure_view: bool = False,
         measure_distance: bool = True,
     ) -> MirrorMarkEnvs:
-        """n such environments; an exam may exchange mirror and mark. The measures go into info, at a cost."""
+        """n such environments; an exam may exchange mirror and mark. What is measured goes into info."""
         eye = Vision(biased_noise=self.biased_noise)
         return MirrorMarkEnvs(
             self.body,
