@@ -154,7 +154,8 @@ class MirrorMarkEnvs(VectorEnv[dict[str, Any], np.ndarray, np.ndarray]):
         self._set_seeds(seed, chosen)
         self._marked = np.where(chosen, marked, self._marked)
         self._sham = np.where(chosen, sham, self._sham)
-        self._begin(chosen)
+        if chosen.any():  # MuJoCo's rollout of nothing would crash
+            self._begin(chosen)
         self._was_reset = True
         return self._observe(), self._info()
 

@@ -83,17 +83,21 @@ class Scene:
         return build, (self.body, self.mirror, self.tone, self.tone_scale)
 
 
-@lru_cache(maxsize=64)
 def build(
     body: Body, mirror: MirrorConfig | None = None, tone: str | None = None, tone_scale: float = 1.0
 ) -> Scene:
     """Compile the scene once for each set of arguments; tone None is the body's default."""
     mirror = mirror or MirrorConfig()
     tone = body.tones[0] if tone is None else tone
-    if tone not in body.tones:
+    if not isinstance(tone, str) or tone not in body.tones:
         raise ValueError(f"tone {tone!r} is unknown to the {body.name}: use one of {', '.join(body.tones)}.")
     if not (is_number(tone_scale) and 0 <= tone_scale <= 1000):
         raise ValueError(f"tone_scale is {tone_scale}: give a number of at least 0 and at most 1000.")
+    return _build(body, mirror, tone, tone_scale)
+
+
+@lru_cache(maxsize=64)
+def _build(body: Body, mirror: MirrorConfig, tone: str, tone_scale: float) -> Scene:
     joints = body.with_tone(tone, tone_scale)
     own_pane = pane(mirror, body)
     model = _compile(body, joints, mirror, own_pane)

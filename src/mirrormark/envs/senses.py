@@ -85,6 +85,10 @@ class Vision(Sense):
     name = "vision"
 
     def __init__(self, width: int = 64, height: int = 64, noise: int = 2, biased_noise: bool = False) -> None:
+        if isinstance(noise, bool) or not isinstance(noise, int) or not 0 <= noise <= 255:
+            raise ValueError(f"noise is {noise!r}; give a whole number of grey levels from 0 to 255.")
+        if not isinstance(biased_noise, bool):
+            raise ValueError(f"biased_noise is {biased_noise!r}; give True or False.")
         self.width, self.height = width, height
         self.noise, self.biased_noise = noise, biased_noise  # {-2..2}; biased: {-2..1} (D17)
 

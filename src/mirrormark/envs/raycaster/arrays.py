@@ -102,10 +102,10 @@ def panes_of(model: mujoco.MjModel, n: int, kind: int = PRESENT) -> Panes:
 
 def camera_of(model: mujoco.MjModel, name: str) -> Camera:
     """A camera of the model by name."""
-    found = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_CAMERA, name)
-    if found < 0:
-        known = ", ".join(model.camera(i).name for i in range(model.ncam))
-        raise ValueError(f"camera {name!r} is not in the model: use one of {known}.")
+    known = [model.camera(i).name for i in range(model.ncam)]
+    if name not in known:
+        raise ValueError(f"camera {name!r} is not in the model: use one of {', '.join(known)}.")
+    found = known.index(name)
     mat = _rotation(model.cam_quat[found])
     body = int(model.cam_bodyid[found])
     return Camera(body, model.cam_pos[found].copy(), mat, math.radians(model.cam_fovy[found]))

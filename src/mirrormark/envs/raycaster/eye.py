@@ -6,6 +6,7 @@ rays. MuJoCo's own renderer with planar reflectance is the ground truth (tests/e
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any, Literal
 
 import mujoco
@@ -45,6 +46,8 @@ GRID = 15
 """Cells along each side of the mirror for `Eye.mark_cell` (ours)."""
 NO_CELL = GRID * GRID
 """The cell of a mark that is not seen."""
+MAX_PIXELS = 8192
+"""Of a picture's side (ours)."""
 SKY_RGB = (0.70, 0.76, 0.82)
 """Where a ray leaves the room (ours)."""
 
@@ -68,8 +71,7 @@ class Eye:
         cloth_rgb: ArrayLike = CLOTH,
         sky_rgb: ArrayLike = SKY_RGB,
     ) -> None:
-        if width < 1 or height < 1:
-            raise ValueError(f"the eye's image is {width} x {height}: give at least one pixel each way.")
+        _check_size(width, height, MAX_PIXELS)
         if device not in ("cpu", "cuda"):
             raise ValueError(f"device {device!r} is unknown: use cpu or cuda.")
         self.width, self.height, self.device = width, height, device
@@ -174,9 +176,7 @@ class Eye:
                 )
         for name, rows in (("panes", panes.kind), ("marks", marks.body), ("noise_key", noise_key)):
             if len(rows) != n:
-                raise ValueError(
-                    f"{name} tells of {len(rows)} environments: give one row for each of the {n}."
-                )
+                raise ValueError(f"{name} has {len(rows)} rows: give one for each of the {n} environments.")
         shown = np.stack([marks.shown & self._mark_in_direct_view, marks.shown_mirror], axis=1)
         xpos, xmat = _as(xpos, np.float64), _as(xmat, np.float64)
         return Now(
@@ -222,11 +222,18 @@ def render(
     mirror_xmat: Floats | None = None,
 ) -> NDArray[np.uint8]:
     """A view for people, uint8 (N, H, W, 3), by the CPU: no noise, samples x samples rays a pixel."""
+    _check_size(width, height, MAX_PIXELS // samples)
     eye = Eye(model, camera, width * samples, height * samples)
     pane = (xpos if mirror_xpos is None else mirror_xpos, xmat if mirror_xmat is None else mirror_xmat)
     fine = eye.see(xpos, xmat, *pane, panes, marks, np.zeros(len(xpos), np.uint64), 0)
     blocks = fine.reshape(len(xpos), height, samples, width, samples, 3)
     return np.rint(blocks.mean(axis=(2, 4))).astype(np.uint8)
+
+
+def _check_size(width: Any, height: Any, most: int) -> None:
+    for name, pixels in (("width", width), ("height", height)):
+        if not isinstance(pixels, Integral) or isinstance(pixels, bool) or not 1 <= pixels <= most:
+            raise ValueError(f"{name} is {pixels!r}: give a whole number of pixels from 1 to {most}.")
 
 
 def _as(values: Any, dtype: Any) -> Any:
