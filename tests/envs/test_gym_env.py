@@ -117,7 +117,8 @@ from mirrormark.envs import bodies
 bodies.register(replace(bodies.get("arm"), name="puppet", title="Puppet"))
 env = gymnasium.make("mirrormark/Puppet-v0")
 print(env.reset(seed=0)[0]["vision"].shape, gymnasium.make_vec("mirrormark/PuppetSymbolic-v0", num_envs=2))
-for name, title, word in (("puppet2", "Puppet", "title"), ("arm", "Arm2", "name"), ("p", "Two words", "title")):
+taken = ("puppet2", "Puppet", "title"), ("arm", "Arm2", "name"), ("p", "Two words", "title")
+for name, title, word in taken:
     try:
         bodies.register(replace(bodies.get("arm"), name=name, title=title))
     except ValueError as error:

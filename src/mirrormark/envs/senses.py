@@ -1,4 +1,4 @@
-"""The senses: objects that turn the simulator's state into observations. None is told of the mark."""
+"""The senses: objects that make observations of the simulator's state. One, an ablation, knows the mark."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -53,8 +53,8 @@ class SimState(NamedTuple):
         return self.xpos, self.xmat, self.mirror_xpos, self.mirror_xmat, self.panes, self.marks
 
     def labels(self, eye: Eye) -> NDArray[np.int16]:
-        """What each pixel of an eye shows (N, H, W): see `Eye.look`."""
-        return eye.look(*self.visible)
+        """What each pixel of an eye shows (N, H, W): see `Eye.segment`."""
+        return eye.segment(*self.visible)
 
     def mark_mask(self, eye: Eye) -> NDArray[np.bool_]:
         """Pixels (N, H, W) that show the mark in the mirror."""
@@ -99,7 +99,7 @@ class Vision(Sense):
         return spaces.Box(0, 255, (self.height, self.width, 3), np.uint8)
 
     def perceive(self, sim_state: SimState) -> Any:
-        return self.eye.see(
+        return self.eye.render(
             *sim_state.visible,
             noise_key=sim_state.noise_key,
             noise_amplitude=self.noise,

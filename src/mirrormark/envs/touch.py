@@ -1,4 +1,4 @@
-"""How far a hand is from a mark: the exact distance between an ellipsoid and a disc.
+"""Whether a hand touches a mark: the exact distance between an ellipsoid and a disc.
 
 A mark comes off when a hand stays near it, so this distance decides the exam. It is computed in closed form
 where the disc's inside is nearest, and by a one-dimensional search along its rim otherwise; a test compares

@@ -96,7 +96,7 @@ class BeforeMirror:
         vision = self.observation.get("vision")
         # An agent without pixels sees no picture, but people do.
         self.picture: NDArray[np.uint8] = np.asarray(
-            self._eye.see(*sim_state[1:]) if vision is None else vision
+            self._eye.render(*sim_state[1:]) if vision is None else vision
         )[0]
 
 
