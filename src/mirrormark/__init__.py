@@ -10,8 +10,8 @@ import os
 # OpenMP reads this when it is loaded, so it must stand before both.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from mirrormark.envs.registration import register_envs
+from mirrormark.envs import bodies
 
 __version__ = "0.1.0"
 
-register_envs()
+bodies.load()

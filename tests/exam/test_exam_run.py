@@ -251,7 +251,7 @@ def test_recorded_runs_are_lived_again_exactly(agent):
     assert kept["outside"].shape[1:] == (100, 240, 240, 3)
     again.reset(seed=kept["exam_seed"].tolist(), marked=True)
     again.step(kept["actions"][:, 0])
-    assert np.array_equal(kept["outside"][1, 1], again.render(1, width=240, height=240))
+    assert np.array_equal(kept["outside"][1, 1], again.picture(1, width=240, height=240))
 
 
 def test_best_median_and_failed_are_chosen():

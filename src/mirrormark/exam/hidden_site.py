@@ -11,12 +11,11 @@ from typing import NamedTuple
 import mujoco
 import numpy as np
 
-from mirrormark.envs.camera import joined
 from mirrormark.envs.mark import MarkState, Site, site_near
 from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS
 from mirrormark.envs.raycaster.eye import Eye
 from mirrormark.envs.scene import Scene
-from mirrormark.envs.senses import SimState, own_eye
+from mirrormark.envs.senses import SimState, joined, own_eye
 from mirrormark.exam.oracle import Oracle
 from mirrormark.training.env_config import EnvConfig, babbling_of
 
@@ -130,7 +129,7 @@ def _is_seen(eye: Eye, looked: SimState, site: Site) -> bool:
 
 def _nearest_m(hands: MarkState, lived: SimState, site: Site) -> float:
     hands.body[:], hands.pos[:], hands.mat[:] = site.body, site.pos, site.mat
-    hands.measure(lived.xpos, lived.xmat)
+    hands.set_poses(lived.xpos, lived.xmat)
     return float(hands.distance_m.min())
 
 
@@ -145,6 +144,6 @@ def _reached(setup: EnvConfig, sites: list[Site]) -> tuple[np.ndarray, np.ndarra
     distance_m = np.zeros(envs.n)
     for _ in range(EPISODE_CONTROL_STEPS):
         info = envs.step(oracle.act())[4]
-        distance_m += envs.mark_state.distance_m.min(1) / EPISODE_CONTROL_STEPS
+        distance_m += envs.mark_state.distance_m / EPISODE_CONTROL_STEPS
     shape = (ORACLE_TRIES, len(sites))
     return info["mark_removed"].reshape(shape).sum(0), distance_m.reshape(shape).mean(0)

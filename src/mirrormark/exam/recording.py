@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from mirrormark.envs.camera import joined, picture
 from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS
+from mirrormark.envs.senses import joined, picture
 from mirrormark.exam.conditions import Condition
 from mirrormark.exam.protocol import Recording, Tables
 from mirrormark.training.env_config import EnvConfig

@@ -53,7 +53,7 @@ class BeforeMirror:
     @property
     def distance_m(self) -> float:
         """From the nearer hand to the mark; NaN without one."""
-        return float(self.envs.mark_state.distance_m[0].min()) if self.mark_on else float("nan")
+        return float(self.envs.mark_state.distance_m[0]) if self.mark_on else float("nan")
 
     def find(self, origin: ArrayLike, direction: ArrayLike) -> Site | None:
         """Where a ray from a person's eye meets the skin; None: it meets the mark. Else Refused."""
@@ -96,7 +96,7 @@ class BeforeMirror:
         vision = self.observation.get("vision")
         # An agent without pixels sees no picture, but people do.
         self.picture: NDArray[np.uint8] = np.asarray(
-            self._eye.see(*sim_state[1:]) if vision is None else vision
+            self._eye.render(*sim_state[1:]) if vision is None else vision
         )[0]
 
 

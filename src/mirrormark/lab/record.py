@@ -10,8 +10,8 @@ import numba
 import numpy as np
 import pandas as pd
 
-from mirrormark.envs.camera import picture
 from mirrormark.envs.scene import Scene
+from mirrormark.envs.senses import picture
 
 if TYPE_CHECKING:
     from mirrormark.lab.session import Look

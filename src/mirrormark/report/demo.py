@@ -120,7 +120,7 @@ def _film(out: Path, body: str, seed: int, control_steps: int) -> None:
 
 def portrait(envs: MirrorMarkEnvs, seen: np.ndarray) -> np.ndarray:
     """Two views from outside and what the eye sees, side by side."""
-    outside = [envs.render(0, camera, SIDE, SIDE) for camera in ("world", "behind")]
+    outside = [envs.picture(0, camera, SIDE, SIDE) for camera in ("world", "behind")]
     return np.concatenate([*outside, enlarged(seen)], axis=1)
 
 
@@ -132,7 +132,7 @@ def enlarged(seen: np.ndarray) -> np.ndarray:
 
 def picture(envs: MirrorMarkEnvs, seen: np.ndarray) -> np.ndarray:
     """A third person's view beside the eye's own, enlarged without smoothing."""
-    return np.concatenate([envs.render(0, "behind", SIDE, SIDE), enlarged(seen)], axis=1)
+    return np.concatenate([envs.picture(0, "behind", SIDE, SIDE), enlarged(seen)], axis=1)
 
 
 def contact_sheet(frames: list[np.ndarray]) -> np.ndarray:
