@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from mirrormark.exam import commands
-from mirrormark.exam.findings import lead
 from mirrormark.exam.results import load
+from mirrormark.exam.verdict import lead
 from mirrormark.report import report as reports
 
 

@@ -14,7 +14,7 @@ from mirrormark.envs import bodies
 from mirrormark.envs.babbling import Babbling, BabblingConfig
 from mirrormark.envs.mirror_mark import MirrorMarkEnvs
 from mirrormark.exam import candidates, commands
-from mirrormark.exam.exam_run import Settings
+from mirrormark.exam.run import Settings
 from mirrormark.report import report
 from mirrormark.training.weights import shipped
 

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mirrormark.exam import conditions, runs
+from mirrormark.exam import conditions, measures
 from mirrormark.exam.before_after import cuts
 from mirrormark.exam.conditions import EXAM, YOKED
 from mirrormark.report import style
@@ -75,7 +75,7 @@ def distance(episodes: pd.DataFrame, steps: pd.DataFrame) -> Figure:
     labels = []
     shown = (("distance_m", style.EXAM, "mark"), ("yoked_distance_m", style.CONTROL, "yoked site"))
     for column, colour, label in shown:
-        band = runs.distance_over_time(exam, column)
+        band = measures.distance_over_time(exam, column)
         axes.fill_between(
             band["t_s"], 100 * band["low"], 100 * band["high"], color=colour, alpha=0.15, linewidth=0
         )
@@ -97,7 +97,7 @@ def first_touch(steps: pd.DataFrame, reach_m: float) -> Figure:
         found = of(steps, name)
         if found.empty:
             continue
-        curve = runs.first_touch_curve(found, reach_m)
+        curve = measures.first_touch_curve(found, reach_m)
         time_s = np.concatenate([[0.0], curve.time_s])
         share, low, high = (np.concatenate([[1.0], part]) for part in (curve.share, curve.low, curve.high))
         axes.fill_between(time_s, low, high, step="post", color=colour, alpha=0.12, linewidth=0)

@@ -72,13 +72,13 @@ def _body(
 
 def _provenance(results: dict[str, Any], directory: Path) -> str:
     path = directory / "provenance.json"
-    found = json.loads(path.read_text()) if path.is_file() else {"sittings": [], "versions": {}, "agents": []}
-    weights = sorted({agent["posture_precision"] for agent in found["agents"]} - {1.0})
+    found = json.loads(path.read_text()) if path.is_file() else {"sessions": [], "versions": {}, "agents": []}
+    weights = sorted({a["posture_precision"] for a in found["agents"] if "posture_precision" in a} - {1.0})
     weighed = f" In G the joint angles' tokens count {' or '.join(f'{w:g}' for w in weights)}, all others 1."
     settings = results["settings"]
     seeds = f"{settings['first_exam_seed']}–{settings['first_exam_seed'] + settings['runs'] - 1}"
     commands = "\n".join(
-        dict.fromkeys(shlex.join(["mirrormark", *s["command"][1:]]) for s in found["sittings"])
+        dict.fromkeys(shlex.join(["mirrormark", *s["command"][1:]]) for s in found["sessions"])
     )
     kept = {name: value for name, value in found["versions"].items() if name not in ("command", "host")}
     versions = ", ".join(f"{name} {value}" for name, value in kept.items())

@@ -3,18 +3,21 @@
 from html import escape
 from typing import Any
 
-from mirrormark.exam import conditions, findings
-from mirrormark.exam.crossing import POSTURES
+from mirrormark.exam import conditions
+from mirrormark.exam.probes import POSTURES
+from mirrormark.exam.verdict import agents_in_words, answer, lead, word
 from mirrormark.report.page import part, plural
 
 
 def heading(results: dict[str, Any]) -> str:
     label = f'<p><span class="label">{escape(results["label"])}</span></p>' if results["label"] else ""
     seeds = len(results["agents"])
+    known = "<br>".join(escape(line) for line in agents_in_words(results))
     agents = ", ".join(f"{agent['run']} ({agent['checkpoint']})" for agent in results["agents"])
     return (
         f"<h1>Mirror-mark exam: {escape(results['body'])}, {escape(results['tone'])} tone</h1>"
-        f'<p class="quiet">{seeds} training seed{"s" if seeds > 1 else ""}: {escape(agents)}</p>{label}'
+        f'<p class="quiet">{seeds} training seed{"s" if seeds > 1 else ""}: {escape(agents)}'
+        f"<br>{known}</p>{label}"
     )
 
 
@@ -30,11 +33,11 @@ def verdict(results: dict[str, Any]) -> str:
         f"<p>Removal at the mark minus touches at the yoked site: <b>{_points(head['difference'])}</b> "
         f"({_range(head['interval'], _points)}; {_p(head['p'])}, n={head['n']}; {head['method']}).</p>"
     )
-    lead = "".join(f"<p>{escape(sentence)}</p>" for sentence in findings.lead(results))
+    found = "".join(f"<p>{escape(sentence)}</p>" for sentence in lead(results))
     return (
-        f'<div class="verdict {verdict["status"].replace(" ", "-")}">'
-        f'<p class="word">{escape(findings.word(results))}</p>'
-        f"{lead}{effect}{caveats}</div>"
+        f'<div class="verdict {verdict["status"].partition(",")[0].replace(" ", "-")}">'
+        f'<p class="word">{escape(word(results))}</p>'
+        f"{found}{effect}{caveats}</div>"
         f"<table><tr><th>It …</th><th></th></tr>{answers}</table>"
     )
 
@@ -109,7 +112,7 @@ def _effect(found: dict[str, Any]) -> str:
 
 def probes(found: dict[str, Any] | None) -> str:
     if not found:
-        return "<p>No probes: this agent has no pixels.</p>"
+        return "<p>No probes: they need an agent of this package that sees pixels.</p>"
     erased = found["mark_erased"]["through the self-prior"]
     painted = found["mark_painted"]["reconstructed"]
     sentence = (
@@ -152,7 +155,7 @@ def coverage(results: dict[str, Any]) -> str:
 
 
 def _answer(results: dict[str, Any], question: str) -> str:
-    words = findings.answer(results, question)
+    words = answer(results, question)
     return f"<b class='{words}'>{words}</b>" if words in ("yes", "no") else escape(words)
 
 
