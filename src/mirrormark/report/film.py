@@ -44,7 +44,7 @@ def _encode(frames: list[np.ndarray], path: Path) -> None:
         path,
         format="FFMPEG",
         fps=round(1 / CONTROL_STEP_S),
-        tokenizer="libx264",
+        codec="libx264",
         quality=5,
         macro_block_size=8,
     ) as out:
