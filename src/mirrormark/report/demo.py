@@ -109,7 +109,7 @@ def _film(out: Path, body: str, seed: int, control_steps: int) -> None:
         observation, *_, info = envs.step(babbling.act(observation))
         frames.append(picture(envs, observation["vision"][0]))
     film, sheet = out / f"{body}.mp4", out / f"{body}.png"
-    iio.imwrite(film, np.stack(frames), fps=20, tokenizer="libx264", macro_block_size=8)
+    iio.imwrite(film, np.stack(frames), fps=20, codec="libx264", macro_block_size=8)
     iio.imwrite(sheet, contact_sheet(frames))
     print(f"The {body} (tone: {envs.scene.tone}) moved at random for {control_steps / 20:.0f} s.")
     print(f"Its mark {'came off by chance' if info['mark_removed'][0] else 'stayed on'}.")
