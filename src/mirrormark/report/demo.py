@@ -52,9 +52,7 @@ def demo(
         _exam(place, out / "exam", runs)
         return
     if place is None:
-        print(
-            f"No trained agent is shipped for the {body}, so nobody decides here: this shows the world only."
-        )
+        print(f"No trained agent is shipped for the {body}: this shows random movement only.")
     _film(out, body, seed, control_steps)
 
 
@@ -72,9 +70,9 @@ def _exam(place: Path, out: Path, runs: int) -> None:
     found = commands.examine([candidate], out, settings, console)
     page = report.write(out)
     commands.show(found, console)
-    program, film = called(), out / "film.mp4"
+    program = called()
     print(f"report: {page.resolve()}")
-    if film.exists():
+    for film in sorted(out.glob("film-*.mp4")):
         print(f"film:   {film.resolve()}")
     print(f"The whole exam, with all controls: {program} exam {place.name} --out exam")
     print(f"Meet it in the browser: {program} lab --body {place.name}")

@@ -1,7 +1,7 @@
 """An exam's folder as the report reads it. All that the report needs of the exam package is imported here."""
 
 # pandas ships no exact types for what indexing and grouping return.
-# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportReturnType=false
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportReturnType=false, reportOperatorIssue=false, reportGeneralTypeIssues=false
 
 import json
 from collections.abc import Iterator
@@ -75,11 +75,15 @@ class Exam:
     @property
     def provenance(self) -> dict[str, Any]:
         path = self.directory / "provenance.json"
-        return json.loads(path.read_text()) if path.is_file() else {"sessions": [], "versions": {}, "agents": []}
+        return (
+            json.loads(path.read_text()) if path.is_file() else {"sessions": [], "versions": {}, "agents": []}
+        )
 
     def clip_of(self, run: Any) -> str | None:
         """The film of a row of episodes or pairs, if there is one. Films are of the first agent."""
-        first = self.episodes.loc[self.episodes["run"] == self.results["shown"]["run"], "training_seed"].iloc[0]
+        first = self.episodes.loc[self.episodes["run"] == self.results["shown"]["run"], "training_seed"].iloc[
+            0
+        ]
         if run.training_seed != first:
             return None
         return next((kept.clip for kept in self.recorded if kept.exam_seed == run.exam_seed), None)

@@ -1,7 +1,7 @@
-"""The report's plots: each a function of the exam's data that returns HTML, or None where nothing can be drawn."""
+"""The report's plots: each takes the exam's data and returns HTML, or None where there is nothing to draw."""
 
 # pandas ships no exact types for what indexing and grouping return.
-# pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportAttributeAccessIssue=false, reportCallIssue=false
+# pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportOperatorIssue=false, reportIndexIssue=false
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from mirrormark.report.exam_data import EXAM, YOKED, Exam, conditions, of, seed_interval
-from mirrormark.report.page import nats, percent, plural
+from mirrormark.report.page import interval, nats, percent, plural
 from mirrormark.report.svg import Plot, legend
 
 _COLOURS = {"exam": "exam", "negative": "control", "reported": "reported"}
@@ -21,7 +21,7 @@ NO_AGENT = -1
 
 
 def lead_bars(exam: Exam) -> Markup:
-    """The finding in four bars: mirror, no mirror, sham, chance; a short exam without sham shows its yoked site."""
+    """The finding in four bars: mirror, no mirror, sham (in a short exam the yoked site) and chance."""
     found = exam.results["conditions"]
     names = [EXAM, "absent", "sham" if "sham" in found else YOKED, "babbling"]
     return _bars(exam, [name for name in names if name == YOKED or name in found])
@@ -42,21 +42,40 @@ def _bars(exam: Exam, names: Sequence[str], bound: bool = False) -> Markup:
         role = "negative" if name == YOKED else rate["role"]
         rows.append((conditions.title(name), _COLOURS[role], rate))
     said = "; ".join(f"{title} {percent(rate['rate'])}" for title, _, rate in rows)
-    plot = Plot(f"Share of runs with the mark removed: {said}.", (0, 1), (len(rows), 0), _BAR_PX * len(rows), (4, 8, 42, 8))
+    plot = Plot(
+        f"Share of runs with the mark removed: {said}.",
+        (0, 1),
+        (len(rows), 0),
+        _BAR_PX * len(rows),
+        (4, 16, 42, 12),
+    )
     if bound:
         lower = results["verdict"]["lower"]
-        plot.segment((lower, 0), (lower, len(rows)), "exam", "dashed", f"lower bound of the exam: {percent(lower)}")
+        plot.segment(
+            (lower, 0), (lower, len(rows)), "exam", "dashed", f"lower bound of the exam: {percent(lower)}"
+        )
     for k, (title, colour, rate) in enumerate(rows):
         low, high = rate["interval"]
         y = k + 0.72
         plot.text(0, k + 0.42, title, "name")
-        plot.text(1, k + 0.42, f"{percent(rate['rate'])}  ({percent(low)}–{percent(high)}), n={rate['n']:,}", "value", "end")
+        plot.text(
+            1,
+            k + 0.42,
+            f"{percent(rate['rate'])} ({interval(rate['interval'])}), n={rate['n']:,}",
+            "value",
+            "end",
+        )
         plot.segment((0, y), (1, y), "rule", "bar")
         plot.segment((0, y), (rate["rate"], y), colour, "bar", f"{title}: {percent(rate['rate'])}")
-        plot.segment((low, y), (high, y), "ink", "thin", f"95% interval: {percent(low)} to {percent(high)}")
+        plot.segment((low, y), (high, y), "ink", "interval", f"95% interval: {interval(rate['interval'])}")
         for seed in seeds(rate):
             share = seed["successes"] / seed["n"]
-            plot.dot(share, y, "seed", f"training seed {seed['training_seed']}: {percent(share)} of {seed['n']} runs")
+            plot.dot(
+                share,
+                y,
+                "seed",
+                f"training seed {seed['training_seed']}: {percent(share)} of {seed['n']} runs",
+            )
     plot.x_axis("runs with the mark removed", percent, (0, 0.25, 0.5, 0.75, 1))
     return plot.html()
 
@@ -100,7 +119,9 @@ def training_distance(exam: Exam) -> Markup | None:
     return _named(plot, training, "chance_distance_m", 100.0, lambda cm: f"{cm:.1f} cm")
 
 
-def _over_training(plot: Plot, training: pd.DataFrame, x, middle, low, high, column: str, scale: float) -> None:
+def _over_training(
+    plot: Plot, training: pd.DataFrame, x, middle, low, high, column: str, scale: float
+) -> None:
     if len(x) > 1:
         plot.band(x, low, high, "exam")
     if training["training_seed"].nunique() > 1:
@@ -115,7 +136,13 @@ def _over_training(plot: Plot, training: pd.DataFrame, x, middle, low, high, col
 def _named(plot: Plot, training: pd.DataFrame, column: str, scale: float, form) -> Markup:
     chance = scale * float(training[column].mean())
     ends = (float(training["episodes"].min()), float(training["episodes"].max()))
-    plot.segment((ends[0], chance), (max(ends[1], ends[0] + 1), chance), "control", "dashed", f"motor babbling: {form(chance)}")
+    plot.segment(
+        (ends[0], chance),
+        (max(ends[1], ends[0] + 1), chance),
+        "control",
+        "dashed",
+        f"motor babbling: {form(chance)}",
+    )
     n = training["training_seed"].nunique()
     mean = "mean of the training seeds" if n > 1 else "the agent"
     return legend({mean: "exam", f"motor babbling ({form(chance)})": "control"}) + plot.html()
@@ -131,7 +158,9 @@ def scored(exam: Exam) -> Markup | None:
     if table.empty:
         return None
     g = table["expected_free_energy_nats"]
-    plot = Plot("G within one run, by the first and by the last snapshot.", (0, float(table["t_s"].max())), _range(g))
+    plot = Plot(
+        "G within one run, by the first and by the last snapshot.", (0, float(table["t_s"].max())), _range(g)
+    )
     plot.y_axis("expected free energy G (nats)")
     for which, colour in (("first", "quiet"), ("last", "exam")):
         curve = table[table["which"] == which]
@@ -153,26 +182,40 @@ def distance(exam: Exam) -> Markup:
     found = {name: exam.distance_over_time(column) for name, (column, _) in bands.items()}
     top = 105 * max(float(band["high"].max()) for band in found.values())
     last_s = float(found["mark"]["t_s"].iloc[-1])
-    plot = Plot("Distance of the nearer hand to the mark and to the yoked site within a run.", (0, last_s), (0, top))
+    plot = Plot(
+        "Distance of the nearer hand to the mark and to the yoked site within a run.", (0, last_s), (0, top)
+    )
     plot.y_axis("nearer hand to the site (cm)")
     for name, (_, colour) in bands.items():
         band = found[name]
-        t_s, low, middle, high = ((k * band[c]).tolist() for c, k in (("t_s", 1), ("low", 100), ("mean", 100), ("high", 100)))
+        t_s, low, middle, high = (
+            (k * band[c]).tolist() for c, k in (("t_s", 1), ("low", 100), ("mean", 100), ("high", 100))
+        )
         plot.band(t_s, low, high, colour)
         plot.line(t_s, middle, colour)
     removed = of(exam.episodes, EXAM).dropna(subset="removed_s")
     for run in removed.itertuples():
-        plot.segment((run.removed_s, 0), (run.removed_s, 0.06 * top), "removal", "thin", _run_name(run, f"mark off at {run.removed_s:.2f} s"))
+        plot.segment(
+            (run.removed_s, 0),
+            (run.removed_s, 0.06 * top),
+            "removal",
+            "thin",
+            _run_name(run, f"mark off at {run.removed_s:.2f} s"),
+        )
     plot.x_axis("time in the run (s)")
-    named = {name: colour for name, (_, colour) in bands.items()} | ({"a removal": "removal"} if len(removed) else {})
+    named = {name: colour for name, (_, colour) in bands.items()} | (
+        {"a removal": "removal"} if len(removed) else {}
+    )
     return legend(named) + plot.html()
 
 
 def first_touch(exam: Exam) -> Markup:
     """Kaplan–Meier: share of runs in which no hand has come within reach of the mark yet."""
+    every, away = exam.first_touch(EXAM), exam.first_touch(EXAM, away=True)
+    differs = every is not None and away is not None and away.n < every.n
     wanted = {
-        "mirror and mark": (exam.first_touch(EXAM), "exam", False),
-        "of these, hand not at the mark at first": (exam.first_touch(EXAM, away=True), "after", True),
+        "mirror and mark": (every, "exam", False),
+        "of these, hand not at the mark at first": (away if differs else None, "after", True),
         "no mirror": (exam.first_touch("absent"), "control", False),
         "motor babbling": (exam.first_touch("babbling"), "quiet", False),
     }
@@ -188,17 +231,24 @@ def first_touch(exam: Exam) -> Markup:
         plot.band(t_s, low, high, colour)
         plot.line(t_s, share, colour, dashed=dashed)
     plot.x_axis("time in the run (s)")
-    return legend({f"{name} (n={curve.n:,})": colour for name, (curve, colour, _) in found.items()}) + plot.html()
+    return (
+        legend({f"{name} (n={curve.n:,})": colour for name, (curve, colour, _) in found.items()})
+        + plot.html()
+    )
 
 
 def before_after(exam: Exam) -> Markup | None:
-    """Fig. 3c: each removed run's mean G before and after, and its change beside that of runs without removal,
-    cut at the same moments. Bars are means, everywhere."""
+    """Fig. 3c: each removed run's mean G before and after; its change beside that of runs without removal, cut
+    at the same moments. Wide lines are means, everywhere."""
     of_seed = exam.pairs()
     if not of_seed:
         return None
     found = pd.concat([one.pairs for one in of_seed.values()])
-    left = Plot("Mean G of each removed run before and after removal.", (-0.4, 1.4), _range(found[["before", "after"]]))
+    left = Plot(
+        "Mean G of each removed run before and after removal.",
+        (-0.4, 1.4),
+        _range(found[["before", "after"]]),
+    )
     left.y_axis("mean G (nats)")
     for run in found.itertuples():
         left.segment((0, run.before), (1, run.after), "quiet", "thin")
@@ -228,7 +278,11 @@ def before_after(exam: Exam) -> Markup | None:
         for value, aside in zip(values, jitter.uniform(-0.18, 0.18, len(values))):
             right.dot(x + aside, float(value), colour, f"{name}: {nats(float(value))} nats", 2.5)
         right.segment((x - 0.25, mean), (x + 0.25, mean), colour, "wide", f"mean, {name}: {nats(mean)} nats")
-    right.x_axis("cut at the same moments", lambda k: f"{spots[round(k)][0]}, n={len(spots[round(k)][2])}", range(len(spots)))
+    right.x_axis(
+        "cut at the same moments",
+        lambda k: f"{spots[round(k)][0]}, n={len(spots[round(k)][2])}",
+        range(len(spots)),
+    )
     return Markup('<div class="pair">') + left.html() + right.html() + Markup("</div>")
 
 

@@ -42,7 +42,13 @@ def _encode(pictures: list[np.ndarray], path: Path) -> None:
     fps = round(SPEED / CONTROL_STEP_S)
     options = ["-crf", "27", "-preset", "slow", "-movflags", "+faststart"]
     with imageio.get_writer(
-        path, format="FFMPEG", fps=fps, codec="libx264", quality=None, output_params=options, macro_block_size=4
+        path,
+        format="FFMPEG",
+        fps=fps,
+        codec="libx264",
+        quality=None,
+        output_params=options,
+        macro_block_size=4,
     ) as out:
         for picture in pictures:
             out.append_data(picture)
@@ -71,7 +77,10 @@ def frames(run: RecordedRun, limits: tuple[float, float], label: str | None = No
         canvas.paste(curve, (0, _TOP_PX))
         for k, view in enumerate(views):
             smooth = Image.Resampling.NEAREST if view.shape[0] < _SIDE_PX / 2 else Image.Resampling.BICUBIC
-            canvas.paste(Image.fromarray(view).resize((_SIDE_PX, _SIDE_PX), smooth), (k * _SIDE_PX, _TOP_PX + _CURVE_PX))
+            canvas.paste(
+                Image.fromarray(view).resize((_SIDE_PX, _SIDE_PX), smooth),
+                (k * _SIDE_PX, _TOP_PX + _CURVE_PX),
+            )
         _annotate(canvas, run, step, total, name)
         pictures.append(np.asarray(canvas))
     return pictures
@@ -92,7 +101,9 @@ def _annotate(canvas: Image.Image, run: RecordedRun, step: int, total: int, name
     time = f"{step * CONTROL_STEP_S:.2f} s"
     gone = run.removed_frame is not None and step >= run.removed_frame
     words = f"{time} · mark off at {run.removed_s:.2f} s" if gone else time
-    pen.text((9, top + 7), words, fill=_RED if gone else _INK, font=_font(19), stroke_width=3, stroke_fill=_GROUND)
+    pen.text(
+        (9, top + 7), words, fill=_RED if gone else _INK, font=_font(19), stroke_width=3, stroke_fill=_GROUND
+    )
     if gone and run.removed_frame is not None and step < run.removed_frame + _RED_FRAMES:
         pen.rectangle((0, top, canvas.width - 1, canvas.height - 1), outline=_RED, width=5)
 

@@ -1,10 +1,12 @@
 """HTML from templates: the page that every report shares, and how numbers are written."""
 
 import math
-from collections.abc import Callable
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+
+_DUST = 1e-6
+"""Of a percent: 7.0000001 is 7."""
 
 
 def percent(share: float | None) -> str:
@@ -21,18 +23,23 @@ def nats(value: float) -> str:
     return f"{value:.2f}".replace("-", "−")
 
 
-def interval(ends: tuple[float | None, float | None], form: Callable[[float], str]) -> str:
-    """A 95% interval; an end that is not known is infinite."""
+def interval(ends: tuple[float | None, float | None], form: str = "percent") -> str:
+    """A 95% interval, rounded outward as in the verdict, so that it reads the same everywhere."""
     low, high = ends
-    return f"{'−∞' if low is None else form(low)} to {'∞' if high is None else form(high)}"
+    if form == "percent":
+        high = 1.0 if high is None else high
+        return f"{math.floor(100 * (low or 0.0) + _DUST)}–{math.ceil(100 * high - _DUST)}%"
+    if form == "points":
+        low = None if low is None else math.floor(100 * low + _DUST) / 100
+        high = None if high is None else math.ceil(100 * high - _DUST) / 100
+    write = points if form == "points" else nats
+    return f"{'−∞' if low is None else write(low)} to {'∞' if high is None else write(high)}"
 
 
 def p_value(value: float | None) -> str:
     if value is None:
         return "no test possible"
-    if value >= 1e-4:
-        return f"p={value:.2g}"
-    return f"p=10^{math.floor(math.log10(value))}" if value > 0 else "p<10^-300"
+    return f"p={value:.2g}" if value >= 1e-4 else f"p={value:.0e}"
 
 
 def plural(n: int, noun: str) -> str:
@@ -68,7 +75,6 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    forms = {"percent": percent, "points": points, "nats": nats}
-    environment.filters |= {**forms, "p_value": p_value, "plural": plural, "part": part, "listed": listed}
-    environment.filters["interval"] = lambda ends, form: interval(ends, forms[form])
+    forms = (percent, points, nats, interval, p_value, plural, part, listed)
+    environment.filters |= {form.__name__: form for form in forms}
     return environment

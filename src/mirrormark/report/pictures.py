@@ -23,7 +23,9 @@ def data_uri(picture: np.ndarray, kind: str = "webp", quality: int = 88) -> str:
 
 def probe_rows(exam: Exam, group: str) -> list[dict[str, str | int]]:
     """The rows of one group of probes: name, picture and width."""
-    rows = {name.partition("/")[2]: value for name, value in exam.probes.items() if name.split("/")[0] == group}
+    rows = {
+        name.partition("/")[2]: value for name, value in exam.probes.items() if name.split("/")[0] == group
+    }
     return [{"name": name, "src": data_uri(side_by_side(row)), "n": len(row)} for name, row in rows.items()]
 
 
@@ -36,12 +38,13 @@ def side_by_side(row: np.ndarray) -> np.ndarray:
 
 
 def strip(run: RecordedRun) -> list[dict[str, str | bool]]:
-    """Fig. 3a: moments of one run from outside and, below, through its eye; which is the first without the mark."""
+    """Fig. 3a: moments of one run from outside and, below, through its eye; the first without the mark."""
     cells: list[dict[str, str | bool]] = []
     for step in moments(len(run.outside), run.removed_frame):
         views = [run.outside[step], *([] if run.seen is None else [run.seen[step]])]
         sized = [
-            np.asarray(Image.fromarray(view).resize((_SIDE_PX, _SIDE_PX), Image.Resampling.BICUBIC)) for view in views
+            np.asarray(Image.fromarray(view).resize((_SIDE_PX, _SIDE_PX), Image.Resampling.BICUBIC))
+            for view in views
         ]
         time = f"{step * CONTROL_STEP_S:.2f} s"
         gone = step == run.removed_frame

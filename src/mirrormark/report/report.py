@@ -13,8 +13,7 @@ from mirrormark.report.exam_data import EXAM, YOKED, Exam, RecordedRun, conditio
 from mirrormark.report.page import listed, percent, plural, render
 
 NULL_SHARE = 0.05
-"""The self-prior must be nearer than the encoder alone by this share of the encoder's error, else it adds nothing
-(ours)."""
+"""By this share of the encoder's error the self-prior must be nearer, else it adds nothing (ours)."""
 
 
 def write(directory: Path, helpers: Executor | None = None) -> Path:
@@ -54,7 +53,9 @@ def _films(exam: Exam, helpers: Executor | None) -> tuple[list[dict[str, Any]], 
 def _clip(run: RecordedRun, path: Path, poster: Any) -> dict[str, Any]:
     return {
         "id": run.clip,
-        "name": {"median": "the median removal", "best": "the fastest removal"}.get(run.label, "a failed run"),
+        "name": {"median": "the median removal", "best": "the fastest removal"}.get(
+            run.label, "a failed run"
+        ),
         "exam_seed": run.exam_seed,
         "removed_s": None if run.removed_frame is None else run.removed_s,
         "src": f"data:video/mp4;base64,{base64.b64encode(path.read_bytes()).decode()}",
@@ -79,12 +80,18 @@ def headline(results: dict[str, Any]) -> str:
     else:
         sentence += f"without one in {percent(other['rate'])} of {other['n']:,}"
     low = next((c["interval"][0] for c in results["comparisons"] if c["control"] == name), None)
-    return f"{sentence}." if low is not None and low > 0 else f"{sentence}: no difference that these runs can show."
+    return (
+        f"{sentence}."
+        if low is not None and low > 0
+        else f"{sentence}: no difference that these runs can show."
+    )
 
 
 def _values(exam: Exam, clips: list[dict[str, Any]], missing_films: str) -> dict[str, Any]:
     results = exam.results
-    shown = next((run for run in exam.recorded if not run.unseen_because), None) or next(iter(exam.recorded), None)
+    shown = next((run for run in exam.recorded if not run.unseen_because), None) or next(
+        iter(exam.recorded), None
+    )
     return {
         "title": f"Mirror-mark exam: {results['body']}",
         "results": results,
@@ -92,7 +99,9 @@ def _values(exam: Exam, clips: list[dict[str, Any]], missing_films: str) -> dict
         "word": findings.word(results),
         "lead": findings.lead(results),
         "answers": [_answer(results, question) for question in results["verdict"]["answers"]],
-        "titles": {name: conditions.title(name) for name in (*conditions.names(), *results["left_out"], YOKED)},
+        "titles": {
+            name: conditions.title(name) for name in (*conditions.names(), *results["left_out"], YOKED)
+        },
         "clips": clips,
         "missing_films": missing_films,
         "strip": pictures.strip(shown) if shown else [],
@@ -112,7 +121,7 @@ def _values(exam: Exam, clips: list[dict[str, Any]], missing_films: str) -> dict
         "scored_removed": bool(exam.scored["removed_s"].notna().any()),
         "probe_rows": {g: pictures.probe_rows(exam, g) for g in ("samples", "erasure", "crossing", "dream")},
         "null": _null(results["probes"]),
-        "crossing": _CROSSING,
+        "postures": exam_data.POSTURES,
         "method": _method(results),
         "provenance": _provenance(exam),
     }
@@ -151,7 +160,9 @@ def _null(probes: dict[str, Any] | None) -> list[str]:
         "vision from joint angles": probes["vision_from_proprioception_rms"],
     }
     return [
-        name for name, error in senses.items() if error["self-prior"] > (1 - NULL_SHARE) * error["encoder only"]
+        name
+        for name, error in senses.items()
+        if error["self-prior"] > (1 - NULL_SHARE) * error["encoder only"]
     ]
 
 
@@ -178,14 +189,3 @@ def _provenance(exam: Exam) -> dict[str, Any]:
         "versions": ", ".join(f"{name} {value}" for name, value in versions.items()),
         "commands": list(dict.fromkeys(commands)),
     }
-
-
-_CROSSING = {
-    "chosen": f"""Joint angles from vision: the true posture is to be told from {exam_data.POSTURES - 1} others of the
-same run, each a control step apart, because this tokenizer encodes vision given the angles. Self-prior: the posture
-under which the whole is most familiar. Encoder only: the one whose reconstruction is nearest to the picture. An error
-of 0 means that every choice was the true posture. Vision from joint angles: the self-prior draws the vision tokens;
-encoder only leaves them inactive.""",
-    "completed": """The missing sense is blanked before encoding. Self-prior: every token drawn anew given the encoded
-ones before it (as in the public code). Encoder only: decoded as encoded. Chance: another frame's.""",
-}

@@ -1,7 +1,7 @@
 """Plots as inline SVG that fit any width without a script: x in percent of the width, y and text in pixels.
 
-Colours are the page's (`class="exam"` and so on), so they follow light and dark. `<title>` names what a dot is
-when a pointer rests on it.
+Colours are the page's (`class="exam"` and so on), so they follow light and dark. `<title>` is what a browser
+shows while a pointer rests on a dot.
 """
 
 import math
@@ -85,7 +85,12 @@ class Plot:
         self._stretch(f'<polygon class="band {colour}" points="{points}"/>')
 
     def segment(
-        self, start: tuple[float, float], end: tuple[float, float], colour: str, kind: str = "line", name: str = ""
+        self,
+        start: tuple[float, float],
+        end: tuple[float, float],
+        colour: str,
+        kind: str = "line",
+        name: str = "",
     ) -> None:
         """A straight line; kind: line, thin, wide or dashed."""
         (x1, y1), (x2, y2) = start, end
@@ -106,7 +111,14 @@ class Plot:
         self._parts.append(f'<a href="#{escape(link)}">{drawn}</a>' if link else drawn)
 
     def text(
-        self, x: float, y: float, words: str, kind: str = "", anchor: str = "start", dx_px: int = 0, dy_px: int = 0
+        self,
+        x: float,
+        y: float,
+        words: str,
+        kind: str = "",
+        anchor: str = "start",
+        dx_px: int = 0,
+        dy_px: int = 0,
     ) -> None:
         self._parts.append(
             f'<text class="{kind}" x="{self._across(x)}" y="{self._down(y)}" dx="{dx_px}" dy="{dy_px}" '
