@@ -116,4 +116,4 @@ def write_csv(episodes: pd.DataFrame, path: Path, version: str, privileged: dict
     table = pd.DataFrame({name: episodes[column] for name, column in CSV_COLUMNS.items()})
     table.insert(0, "exam_version", version)
     table.insert(3, "privileged", [privileged.get(run, "") for run in episodes["run"]])
-    replace_bytes(path, table.to_csv(index=False, lineterminator="\n").encode())
+    replace_bytes(path, table.to_csv(index=False, lineterminator="\n", float_format="%.6g").encode())
