@@ -11,7 +11,9 @@ from mirrormark.exam.statistics import Interval
 from mirrormark.exam.verdict import DEVELOPMENT, REQUIRED, judge
 
 
-def verdict_of(rates, *, symbolic=False, development=False, seeds=(0,), chance_runs=1000, without=()):
+def verdict_of(
+    rates, *, symbolic=False, development=False, seeds=(0,), chance_runs=1000, without=(), **options
+):
     episodes, _ = make(rates, seeds=seeds, chance_runs=chance_runs)
     by_name = {name: measures.rate(runs) for name, runs in episodes.groupby("condition")}
     controls = {name: by_name[name] for name in conditions.names("negative") if name in by_name}
@@ -21,6 +23,7 @@ def verdict_of(rates, *, symbolic=False, development=False, seeds=(0,), chance_r
         {k: v for k, v in controls.items() if k not in without},
         symbolic=symbolic,
         development=development,
+        **options,
     )
 
 
@@ -85,6 +88,22 @@ def test_a_control_that_was_lost_says_no_even_if_its_fellow_was_not_run():
 def test_chance_needs_a_thousand_runs():
     judged = verdict_of(RATES, chance_runs=400)
     assert judged.status == "incomplete" and "fewer than 1000" in judged.sentence
+
+
+def test_without_an_untrained_agent_passed_says_so():
+    untrained_given = {"untrained_given": False, "without": ("untrained",)}
+    judged = verdict_of(RATES, **untrained_given)
+    assert judged.passed and judged.status == "passed, untrained not given"
+    assert judged.sentence.startswith("Passed, untrained not given: ") and judged.answers["learned"] is None
+    assert verdict_of(RATES | {"absent": 0.75}, **untrained_given).status == "not passed"
+    assert verdict_of(RATES, untrained_given=False, without=("untrained", "sham")).status == "incomplete"
+    whole = results(
+        Tables(*make({k: v for k, v in RATES.items() if k != "untrained"})),
+        SETTINGS,
+        0.02,
+        left_out={"untrained": "no untrained agent was given"},
+    )
+    assert verdict.word(whole) == "passed, untrained not given"
 
 
 def test_every_negative_control_is_required():
