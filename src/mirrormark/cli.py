@@ -32,7 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench sweep": ("mirrormark.sweep.bench:bench_sweep", "what a sweep costs beyond its commands"),
     "bench exam": ("mirrormark.exam.bench:bench_exam", "how long the default exam takes here"),
     "bench chance": (
-        "mirrormark.exam.chance:bench_chance",
+        "mirrormark.exam.bench:bench_chance",
         "how often motor babbling and the oracle remove a mark",
     ),
 }

@@ -29,7 +29,7 @@ def test_a_shipped_agent_sits_a_short_exam(tmp_path: Path, monkeypatch: pytest.M
         assert line in told
     assert f"report: {old / 'report.html'}" in told and "mirrormark exam infant" in told
     assert "With a mirror it took the mark off in" in told
-    assert (old / "report.html").stat().st_size > 100_000 and (old / "film.mp4").exists()
+    assert (old / "report.html").stat().st_size > 100_000 and any(old.glob("film-*.mp4"))
     found = load(old / "results.json")
     assert set(found["conditions"]) == set(demos.CONDITIONS) and found["shown"]["run"] == "shipped-infant"
     assert found["settings"]["first_exam_seed"] == 0

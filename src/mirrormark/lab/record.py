@@ -91,7 +91,7 @@ class Recording:
         self.table().to_parquet(half, index=False)
         os.replace(half, table)
         half = folder / f".{name}.writing.mp4"
-        with imageio.get_writer(half, fps=20, tokenizer="libx264", quality=7, macro_block_size=8) as out:
+        with imageio.get_writer(half, fps=20, codec="libx264", quality=7, macro_block_size=8) as out:
             for look, scene in self._kept:
                 out.append_data(_frame(look, scene))
         os.replace(half, film)
