@@ -61,7 +61,7 @@ def chromium() -> Iterator:
 
 @contextmanager
 def open_lab(session, out: Path) -> Iterator:
-    """The session's page, paused: the mark is looked for where the body is now."""
+    """The session's page, paused: the mark is searched where the body is now."""
     from mirrormark.lab.command import free_port
     from mirrormark.lab.server import LabServer
 

@@ -262,8 +262,8 @@ class LabServer:
 def may_talk(host: str, asked: str | None, origin: str | None) -> bool:
     """Whether a request for `asked` (its Host) from a page of `origin` may use a lab that listens on `host`.
 
-    viser opens its socket to every page that the browser shows, so without this any website could steer the
-    lab of a visitor. A lab that listens on localhost is asked for under a local name only: a website whose name
+    viser opens its socket to every page that the browser shows, so without this any website could steer a
+    visitor's lab. A lab that listens on localhost is asked for under a local name only: a website whose name
     leads to this machine is none. Programs that are no browsers send no origin, and have other ways anyway.
     """
     name = urlsplit(f"//{asked or ''}").hostname or ""
