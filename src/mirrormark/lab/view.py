@@ -146,7 +146,7 @@ class Stage:
         )
 
     def _build_room(self, scene: Scene) -> None:
-        """Walls are drawn from inside only, so that a viewer may step out of the room and still see inside."""
+        """Walls are drawn from inside only, so that a viewer outside the room still sees inside."""
         model = scene.model
         middle = np.mean([model.geom(g).pos for g in _named(scene, "room_")], axis=0)
         for g in _named(scene, "room_"):
