@@ -269,3 +269,13 @@ def test_a_recording_is_a_film_and_a_table(session: Session, tmp_path: Path):
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
     with pytest.raises(ValueError, match="nothing was recorded"):
         session.recorder.stop()
+
+
+def test_a_recording_ends_with_its_body_and_its_start(session: Session):
+    for change in (lambda: session.set_body("arm"), session.reset):
+        session.recorder.start()
+        session.step()
+        change()
+        session.step()
+        assert not session.recorder.running and len(session.recorder) == 1
+        session.recorder.stop()

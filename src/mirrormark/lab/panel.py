@@ -229,7 +229,12 @@ class Panel:
     def _rate(self, pace: Pace) -> str:
         rate = "paused" if pace.paused else f"{pace.steps_per_s:.0f} control steps a second"
         kept = len(self.session.recorder)
-        return f"{rate} · recording, {kept * CONTROL_STEP_S:.0f} s" if kept else rate
+        if not kept:
+            return rate
+        length = f"{kept * CONTROL_STEP_S:.0f} s"
+        if self.session.recorder.running:
+            return f"{rate} · recording, {length}"
+        return f"{rate} · the recording has ended ({length}): press {RECORD!r} to save it"
 
     def _state_html(self, snapshot: Snapshot, pace: Pace) -> str:
         session, counts = self.session, self.session.counts

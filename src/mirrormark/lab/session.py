@@ -195,6 +195,7 @@ class Session:
 
     def _begin_anew(self, mirror: MirrorConfig) -> None:
         self._control_steps, self._stuck_at_s = 0, 0.0
+        self.recorder.running = False  # a recording is of one body, from one start
         self.curve: deque[tuple[float, float, bool]] = deque(maxlen=CURVE_CONTROL_STEPS)
         self._enter(MirrorWorld(self.candidate.setup, mirror, self.seed))
 
