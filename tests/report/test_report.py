@@ -1,4 +1,4 @@
-"""The report of made-up exams; looked at in a real browser where there is one."""
+"""The report of made-up exams; opened in a real browser where there is one."""
 
 import os
 import re
@@ -123,7 +123,7 @@ def test_before_and_after_are_means_in_both_plots(exam, html):
     assert "means, in both plots" in html
 
 
-def test_first_touch_is_told_without_hands_that_start_at_the_mark(save_exam, tmp_path):
+def test_first_touch_is_also_given_without_hands_that_start_at_the_mark(save_exam, tmp_path):
     folder = save_exam(tmp_path / "exam", seeds=(0,), runs=20, chance_runs=20)
     steps = pd.read_parquet(folder / "steps.parquet")
     steps.loc[steps["t_s"] == 0, ["distance_m", "yoked_distance_m"]] = 0.1
@@ -257,7 +257,7 @@ def test_without_ffmpeg_there_is_a_report_that_says_so(save_exam, tmp_path, monk
     assert "No film: ffmpeg" in text and "<video" not in text and not (folder / "film-median.mp4").exists()
 
 
-def test_few_runs_are_told_as_few(save_exam, tmp_path):
+def test_few_runs_are_counted_as_few(save_exam, tmp_path):
     """One removal: no spread; one evaluation: still a dot."""
     folder = save_exam(tmp_path / "exam", rates={"mirror": 0.3, "absent": 0.0}, seeds=(0,), runs=5)
     found = load(folder / "results.json")

@@ -60,7 +60,7 @@ def _report(directory: Path, helpers: Executor | None) -> None:
 
 
 def report(directory: Path, /) -> None:
-    """Write an exam's figures, film and HTML report again from its tables.
+    """Write an exam's HTML report and films again from its tables.
 
     Args:
         directory: The folder that `mirrormark exam --out` filled.

@@ -238,8 +238,8 @@ def first_touch(exam: Exam) -> Markup:
 
 
 def before_after(exam: Exam) -> Markup | None:
-    """Fig. 3c: each removed run's mean G before and after; its change beside that of runs without removal, cut
-    at the same moments. Wide lines are means, everywhere."""
+    """Fig. 3c: mean G of each removed run before and after, and its change beside that of runs without
+    removal, cut at the same moments. Wide lines are means, everywhere."""
     of_seed = exam.pairs()
     if not of_seed:
         return None

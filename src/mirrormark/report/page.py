@@ -10,7 +10,7 @@ _DUST = 1e-6
 
 
 def percent(share: float | None) -> str:
-    """A share 0..1 in whole percent, so that one number looks the same wherever it stands."""
+    """A share 0..1 in whole percent, so that one number reads the same everywhere."""
     return "–" if share is None else f"{100 * share:.0f}%"
 
 
