@@ -154,4 +154,4 @@ def _costless(folder: Path | None) -> bool:
     if folder is None:
         return False
     config = json.loads((folder / "config.json").read_text())
-    return config.get("training", {}).get("learner", {}).get("cost") == "none"
+    return config.get("agent", {}).get("drive") == "none"
