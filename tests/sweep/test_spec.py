@@ -1,5 +1,9 @@
 """The spec file: what it means, the jobs that it makes, and one sentence for every mistake in it."""
 
+import re
+import tomllib
+from pathlib import Path
+
 import pytest
 from small_sweeps import QUICK, described, spec, write_toml
 
@@ -21,6 +25,13 @@ def test_a_file_is_read_whole(tmp_path):
     }
     assert found.grid == {"env.tone_scale": (0.5, 1)}
     assert found.resources.gpus == 1.0 and device(found) == "cuda" and found.exam.only == ("mirror",)
+
+
+def test_the_spec_in_the_docs_is_one():
+    page = (Path(__file__).parents[2] / "docs" / "sweep.md").read_text()
+    (example,) = re.findall(r"```toml\n(.*?)```", page, re.S)
+    jobs = plan(parse(tomllib.loads(example)))
+    assert len(jobs) == 8 * 2 * 2 and {job.beside is None for job in jobs} == {True, False}
 
 
 def test_a_number_of_seeds_counts_from_zero():

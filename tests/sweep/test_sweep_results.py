@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import re
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -63,6 +65,15 @@ def test_one_table_holds_every_run_of_every_exam_and_every_point(swept):
     first = tables.features(folder.exam(jobs[0].name) / "episodes.parquet", tables.EPISODES)
     kept = exams[exams["job"] == jobs[0].name]
     assert kept["removed"].astype(bool).tolist() == first["removed"].tolist()
+
+
+def test_the_example_in_the_docs_reads_it(swept, capsys):
+    folder, _, found = swept
+    page = (Path(__file__).parents[2] / "docs" / "sweep.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    exec(example.replace("DIR", str(folder.path)), {})
+    told = capsys.readouterr().out
+    assert all(f"{seed['successes'] / seed['n']:.3f}" in told for seed in found["groups"][1]["by_seed"])
 
 
 def test_settings_stand_side_by_side_with_their_seeds_spread(swept):

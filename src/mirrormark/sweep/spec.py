@@ -224,7 +224,7 @@ def plan(spec: Spec) -> list[Job]:
     for (name, values), body in itertools.product(zip(names, grid), kept):
         given = spec.overrides | values
         train = _train_words(spec, body, given)
-        _check_train(train, body)
+        schedule_of(train)  # refuses what the train command would
         twin = _twin(names, grid, values) if asked(train).agent.drive == NO_DRIVE else None
         exam = _exam_words(spec, (conditions.EXAM, "costless") if twin else spec.exam.only)
         threads = asked(train).env.threads or spec.resources.cpus
@@ -307,21 +307,13 @@ def asked(words: tuple[str, ...]) -> Config:
     )
 
 
-def _check_train(words: tuple[str, ...], body: str) -> None:
-    """What the train command would refuse before its first iteration."""
-    config = asked(words)
-    phase = config.training.tokenizer_phase
-    if phase is not None:
-        _takes_tokenizer(phase.source, body)
-    check(config.agent, config.training)
-
-
 def schedule_of(words: tuple[str, ...]) -> Schedule:
-    """The iterations of the run that these words start."""
+    """The iterations of the run that these words start; refuses what the train command would."""
     config = asked(words)
-    phase, tokenizer = config.training.tokenizer_phase, getattr(config.agent, "tokenizer", None)
-    learns = isinstance(tokenizer, GridTokenizerConfig) and phase is not None
-    return Schedule(config.training, learns and not _takes_tokenizer(phase.source, config.env.body))
+    check(config.agent, config.training)
+    phase, learns = config.training.tokenizer_phase, isinstance(config.agent.tokenizer, GridTokenizerConfig)
+    taken = phase is not None and _takes_tokenizer(phase.source, config.env.body)
+    return Schedule(config.training, learns and not taken)
 
 
 @functools.cache
