@@ -16,10 +16,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "train": ("mirrormark.train_command:train", "let an agent grow up: train or resume a run"),
     "sweep": (
-        "mirrormark.sweep.commands:sweep",
+        "mirrormark.sweep.run:sweep",
         "train and examine many seeds, bodies and settings, with one report",
     ),
-    "runs": ("mirrormark.sweep.commands:runs", "list runs and their state"),
+    "runs": ("mirrormark.sweep.status:runs", "list runs and their state"),
     "exam": ("mirrormark.report.commands:exam", "take the mirror-mark exam with all its controls"),
     "lab": ("mirrormark.lab.command:lab", "meet the body in the browser, live: stick a mark on it"),
     "report": ("mirrormark.report.commands:report", "write the report of an exam again from its tables"),
@@ -29,7 +29,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "train each tokenizer for a while and compare what it sees",
     ),
     "bench learn": ("mirrormark.training.bench:bench_learn", "how fast one train step runs here"),
-    "bench sweep": ("mirrormark.sweep.bench:bench_sweep", "what a sweep costs beyond its commands"),
     "bench exam": ("mirrormark.exam.bench:bench_exam", "how long the default exam takes here"),
     "bench chance": (
         "mirrormark.exam.bench:bench_chance",

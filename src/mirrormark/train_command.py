@@ -33,6 +33,16 @@ class Train:
 
 def train(arguments: list[str]) -> None:
     """Run the command with these words."""
+    asked = parse(arguments)
+    name, config = asked.preset, asked.config
+    out = asked.out or Path("runs") / f"{name}-{config.env.body}-seed{asked.seed}"
+    commands.train(
+        name, config.env, config.agent, config.training, asked.seed, out, asked.resume, asked.device
+    )
+
+
+def parse(arguments: list[str]) -> Train:
+    """What these words ask for, its configuration whole."""
     name = _preset_name(arguments)
     asked = tyro.cli(
         Train,
@@ -41,12 +51,11 @@ def train(arguments: list[str]) -> None:
         default=Train(config=preset(name), preset=name),
         config=(tyro.conf.AvoidSubcommands,),  # the preset says which agent and tokenizer
     )
-    env, training = asked.config.env, asked.config.training
-    if asked.body is not None and asked.body != env.body:
-        # A tone is a body's own: another body takes its default.
-        env = replace(env, body=asked.body, tone=None)
-    out = asked.out or Path("runs") / f"{name}-{env.body}-seed{asked.seed}"
-    commands.train(name, env, asked.config.agent, training, asked.seed, out, asked.resume, asked.device)
+    env = asked.config.env
+    if asked.body is None or asked.body == env.body:
+        return asked
+    # A tone is a body's own: another body takes its default.
+    return replace(asked, config=replace(asked.config, env=replace(env, body=asked.body, tone=None)))
 
 
 def _preset_name(arguments: list[str]) -> str:

@@ -17,17 +17,17 @@ from mirrormark.sweep.folder import Folder, Job
 from mirrormark.sweep.spec import Spec, parse
 
 QUICK: dict[str, Any] = {
-    "life.schedule.episodes": 8,
-    "life.schedule.episodes_per_lap": 4,
-    "life.schedule.codec_laps": 1,
-    "life.schedule.codec_steps_per_lap": 2,
-    "life.schedule.steps_per_lap": 2,
-    "life.schedule.policy_from_episode": 0,
-    "life.schedule.exam_every_episodes": 100,
-    "life.schedule.checkpoint_every_laps": 1,
-    "life.indicators.everyday_episodes": 4,
-    "life.indicators.pairs": 4,
-    "life.pool_episodes": 8,
+    "training.schedule.episodes": 8,
+    "training.schedule.episodes_per_iteration": 4,
+    "training.schedule.steps_per_iteration": 2,
+    "training.schedule.policy_from_episode": 0,
+    "training.schedule.evaluate_every_episodes": 100,
+    "training.schedule.checkpoint_every_iterations": 1,
+    "training.tokenizer_phase.iterations": 1,
+    "training.tokenizer_phase.steps_per_iteration": 2,
+    "training.tokenizer_phase.buffer_episodes": 8,
+    "training.evaluation.babbling_episodes": 4,
+    "training.evaluation.pairs": 4,
 }
 
 
@@ -37,7 +37,7 @@ def described(**more: Any) -> dict[str, Any]:
         "preset": "smoke",
         "seeds": 2,
         "overrides": dict(QUICK),
-        "grid": {"world.tone_scale": [0.5, 1.0]},
+        "grid": {"env.tone_scale": [0.5, 1.0]},
         "exam": {"runs": 2, "chance_runs": 4, "only": ["mirror", "absent"]},
         "resources": {"tries": 3},
     } | more
@@ -66,7 +66,7 @@ def fake_train(folder: Folder, job: Job, state: str = "finished", **facts: Any) 
         "state": state,
         "pid": 1,
         "host": "elsewhere",
-        "lap": 1,
+        "iteration": 1,
         "episodes": 4,
         "updated_s": time.time(),
     }
@@ -77,7 +77,7 @@ def fake_exam(place: Path, name: str, seed: int, rate: float, eye: str = "pixels
     """An exam folder as an exam command leaves it, without the exam. Seeds of a setting differ a little;
     chance is the same in every exam, as in truth."""
     place.mkdir(parents=True)
-    rates = {"mirror": rate + 0.03 * seed, "absent": 0.1, "iid": 0.1, "everyday": 0.2}
+    rates = {"mirror": rate + 0.03 * seed, "absent": 0.1, "iid": 0.1, "babbling": 0.2}
     found = make(rates, seeds=(seed,), runs=40, chance_runs=50, eye=eye)
     found = Tables(*(one.assign(run=one["run"].where(one["run"] == "chance", name)) for one in found))
     tables.write(found.episodes, place / "episodes.parquet", tables.EPISODES)

@@ -100,10 +100,10 @@ def listening(pid: int) -> set[str]:
 
 
 def test_a_failure_is_told_and_hides_no_other_run_and_after_a_killed_worker_its_run_goes_on(tmp_path):
-    grid = {"cost": ["none", "self_prior"]}  # which is examined beside the other, and so comes second
+    grid = {"agent.drive": ["none", "self_prior"]}  # which is examined beside the other, and so comes second
     words, out = command(tmp_path, grid=grid, resources={"tries": 2}), Folder(tmp_path / "out")
-    bad, beside_bad = "cost-self_prior-infant-seed0", "cost-none-infant-seed0"
-    killed, second = "cost-self_prior-infant-seed1", "cost-none-infant-seed1"
+    bad, beside_bad = "drive-self_prior-infant-seed0", "drive-none-infant-seed0"
+    killed, second = "drive-self_prior-infant-seed1", "drive-none-infant-seed1"
     said = tmp_path / "said.txt"
     with started(words, said, environment(tmp_path, FAKE_FAIL=bad, FAKE_S="0.05")) as driver:
         until(lambda: iterations(out.run(killed)) >= 2, "iterations")
@@ -155,7 +155,7 @@ def test_after_a_killed_driver_the_same_command_goes_on_and_ctrl_c_lets_every_ru
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_with_the_real_commands_weights_and_tables_after_kills_are_those_of_an_undisturbed_sweep(tmp_path):
-    longer = QUICK | {"life.schedule.episodes": 40}
+    longer = QUICK | {"training.schedule.episodes": 40}
     words, out = command(tmp_path, grid={}, overrides=longer), Folder(tmp_path / "out")
     bare = {name: value for name, value in environment(tmp_path).items() if name != "FAKE_S"}
     run = out.run("base-infant-seed0")

@@ -1,5 +1,9 @@
 """The spec file: what it means, the jobs that it makes, and one sentence for every mistake in it."""
 
+import re
+import tomllib
+from pathlib import Path
+
 import pytest
 from small_sweeps import QUICK, described, spec, write_toml
 
@@ -10,14 +14,24 @@ def test_a_file_is_read_whole(tmp_path):
     path = tmp_path / "s.toml"
     path.write_text(
         'preset = "smoke"\nseeds = [3, 5]\nbodies = ["infant", "arm"]\n'
-        "[overrides]\nlife.schedule.steps-per-lap = 7\nworld.senses = ['cell', 'proprioception']\n"
-        '[grid]\n"world.tone_scale" = [0.5, 1]\n[resources]\ngpus = 1\n[exam]\nonly = ["mirror"]\n'
+        "[overrides]\ntraining.schedule.steps-per-iteration = 7\nenv.senses = ['cell', 'proprioception']\n"
+        '[grid]\n"env.tone_scale" = [0.5, 1]\n[resources]\ngpus = 1\n[exam]\nonly = ["mirror"]\n'
     )
     found = read(path)
     assert found.seeds == (3, 5) and found.bodies == ("infant", "arm")
-    assert found.overrides == {"life.schedule.steps_per_lap": 7, "world.senses": ("cell", "proprioception")}
-    assert found.grid == {"world.tone_scale": (0.5, 1)}
+    assert found.overrides == {
+        "training.schedule.steps_per_iteration": 7,
+        "env.senses": ("cell", "proprioception"),
+    }
+    assert found.grid == {"env.tone_scale": (0.5, 1)}
     assert found.resources.gpus == 1.0 and device(found) == "cuda" and found.exam.only == ("mirror",)
+
+
+def test_the_spec_in_the_docs_is_one():
+    page = (Path(__file__).parents[2] / "docs" / "sweep.md").read_text()
+    (example,) = re.findall(r"```toml\n(.*?)```", page, re.S)
+    jobs = plan(parse(tomllib.loads(example)))
+    assert len(jobs) == 8 * 2 * 2 and {job.beside is None for job in jobs} == {True, False}
 
 
 def test_a_number_of_seeds_counts_from_zero():
@@ -38,9 +52,12 @@ def test_a_number_of_seeds_counts_from_zero():
         ({"seeds": -1}, "seeds is -1"),
         ({"bodies": "infant"}, "bodies is 'infant': give a list"),
         ({"bodies": ["arm", "arm"]}, "bodies names one thing twice"),
-        ({"grid": {"world.tone_scale": 0.5}}, r"grid\.world\.tone_scale is 0\.5: give the list"),
-        ({"grid": {"world.tone_scale": [1, 1]}}, "lists one value twice"),
-        ({"grid": {"life.pool_episodes": [8, 9]}}, r"life\.pool_episodes stands in overrides and in grid"),
+        ({"grid": {"env.tone_scale": 0.5}}, r"grid\.env\.tone_scale is 0\.5: give the list"),
+        ({"grid": {"env.tone_scale": [1, 1]}}, "lists one value twice"),
+        (
+            {"grid": {"training.evaluation.pairs": [8, 9]}},
+            r"training\.evaluation\.pairs stands in overrides and in grid",
+        ),
         ({"overrides": {"x": [[1]]}}, r"x is \[\[1\]\]"),
         ({"overrides": 3}, r"overrides is 3: write it as a table, \[overrides\]"),
         ({"exam": {"runs": 0}}, r"exam\.runs is 0: give at least 1"),
@@ -51,10 +68,10 @@ def test_a_number_of_seeds_counts_from_zero():
         ({"seeds": 1_000_000_000}, "seeds is 1000000000: a sweep has 10,000 runs at most"),
         ({"seeds": 200, "grid": {"x": list(range(60))}}, "make 12,000 runs: a sweep has 10,000 at most"),
         (
-            {"overrides": {"world.tone_scale": float("nan")}},
-            r"world\.tone_scale is nan: give a finite number",
+            {"overrides": {"env.tone_scale": float("nan")}},
+            r"env\.tone_scale is nan: give a finite number",
         ),
-        ({"grid": {"world.tone_scale": [1, float("inf")]}}, "inf: give a finite number"),
+        ({"grid": {"env.tone_scale": [1, float("inf")]}}, "inf: give a finite number"),
     ],
 )
 def test_a_mistake_is_one_sentence(change, sentence):
@@ -83,7 +100,7 @@ def test_every_combination_is_one_job_with_its_own_folder():
     jobs = plan(
         spec(
             bodies=["infant", "arm"],
-            grid={"world.tone_scale": [0.5, 1.0], "world.biased_noise": [True, False]},
+            grid={"env.tone_scale": [0.5, 1.0], "env.biased_noise": [True, False]},
         )
     )
     assert len(jobs) == len({job.name for job in jobs}) == 2 * 2 * 4
@@ -101,8 +118,8 @@ def test_a_jobs_words_mean_what_the_spec_says():
     """Read back by the train command's own parser."""
     for job in plan(spec()):
         config = asked(job.train)
-        assert config.world.tone_scale == job.values["world.tone_scale"]
-        assert config.life.schedule.episodes == QUICK["life.schedule.episodes"]
+        assert config.env.tone_scale == job.values["env.tone_scale"]
+        assert config.training.schedule.episodes == QUICK["training.schedule.episodes"]
         assert config.env.threads == 1
 
 
@@ -112,10 +129,10 @@ def test_threads_follow_the_cores_of_a_run():
 
 
 def test_switches_and_lists_become_words():
-    assert as_words("life.tokens", False) == ["--life.no-tokens"]
-    assert as_words("life.tokens", True) == ["--life.tokens"]
-    assert as_words("mind.codec.levels", (5, 5)) == ["--mind.codec.levels", "5", "5"]
-    assert not asked(("--preset", "smoke", *as_words("life.tokens", False))).life.tokens
+    assert as_words("training.cuda_graph", False) == ["--training.no-cuda-graph"]
+    assert as_words("training.cuda_graph", True) == ["--training.cuda-graph"]
+    assert as_words("agent.tokenizer.levels", (5, 5)) == ["--agent.tokenizer.levels", "5", "5"]
+    assert not asked(("--preset", "smoke", *as_words("training.cuda_graph", False))).training.cuda_graph
 
 
 def test_no_grid_is_one_setting():
@@ -123,42 +140,55 @@ def test_no_grid_is_one_setting():
 
 
 def test_fields_with_the_same_last_name_keep_their_whole_names():
-    grid = {"life.learner.world.learning_rate": [1e-3], "life.learner.policy.learning_rate": [1e-4, 2e-4]}
+    world_model, policy = (f"training.optim.{one}.learning_rate" for one in ("world_model", "policy"))
+    grid = {world_model: [1e-3], policy: [1e-4, 2e-4]}
     names = {job.setting for job in plan(spec(grid=grid))}
-    assert names == {
-        f"life.learner.world.learning_rate-0.001_life.learner.policy.learning_rate-{rate}"
-        for rate in (1e-4, 2e-4)
-    }
+    assert names == {f"{world_model}-0.001_{policy}-{rate}" for rate in (1e-4, 2e-4)}
 
 
-def test_a_mind_without_cost_is_examined_beside_its_twin():
-    jobs = {job.name: job for job in plan(spec(grid={"cost": ["self_prior", "none"]}))}
-    job = jobs["cost-none-infant-seed1"]
-    assert job.beside == "cost-self_prior-infant-seed1" and job.beside in jobs
-    assert "costless" in job.exam
-    with pytest.raises(ValueError, match=r'write cost = \["self_prior", "none"\] in \[grid\]'):
-        plan(spec(grid={"cost": ["none"]}))
+def test_an_agent_without_drive_is_examined_beside_its_twin():
+    jobs = {job.name: job for job in plan(spec(grid={"agent.drive": ["self_prior", "none"]}))}
+    job = jobs["drive-none-infant-seed1"]
+    assert job.beside == "drive-self_prior-infant-seed1" and job.beside in jobs
+    assert "costless" in job.exam and asked(job.train).agent.drive == "none"
+    assert jobs[job.beside].beside is None and "costless" not in jobs[job.beside].exam
+
+
+@pytest.mark.parametrize(
+    "change", [{"grid": {"agent.drive": ["none"]}}, {"overrides": {"agent.drive": "none"}}]
+)
+def test_an_agent_without_drive_and_without_a_twin_is_refused(change):
+    with pytest.raises(ValueError, match=r'write agent\.drive = \["self_prior", "none"\] in \[grid\]'):
+        plan(spec(**change))
+
+
+def test_another_body_takes_its_own_tone():
+    config = asked(plan(spec(bodies=["arm"], overrides={"env.tone": "flexor"}))[0].train)
+    assert (config.env.body, config.env.tone) == ("arm", None)
 
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"overrides": {"life.scedule.episodes": 3}}, "Unrecognized options: --life.scedule.episodes=3"),
-        ({"overrides": {"life.schedule": 3}}, "Unrecognized options: --life.schedule=3"),
+        (
+            {"overrides": {"training.scedule.episodes": 3}},
+            "Unrecognized options: --training.scedule.episodes=3",
+        ),
+        ({"overrides": {"training.schedule": 3}}, "Unrecognized options: --training.schedule=3"),
         (
             {"overrides": {"seed": 3}},
-            r"seed is no field of a preset: they begin with world\., mind\., life\.",
+            r"seed is no field of a preset: they begin with env\., agent\., training\.",
         ),
-        ({"overrides": {"world.body": "arm"}}, "chosen by the field bodies"),
-        ({"overrides": {"life.schedule.episodes": 0}}, r"schedule\.episodes is 0: give at least 1"),
+        ({"overrides": {"env.body": "arm"}}, "chosen by the field bodies"),
+        ({"overrides": {"training.schedule.episodes": 0}}, r"schedule\.episodes is 0: give at least 1"),
         (
-            {"overrides": {"life.schedule.episodes": "many"}},
-            r"life\.schedule\.episodes: invalid literal .*'many'",
+            {"overrides": {"training.schedule.episodes": "many"}},
+            r"training\.schedule\.episodes: invalid literal .*'many'",
         ),
-        ({"grid": {"life.learner.precision": ["fp32", "fp3"]}}, "invalid choice 'fp3'"),
+        ({"grid": {"training.precision": ["fp32", "fp3"]}}, "invalid choice 'fp3'"),
         ({"bodies": ["octopus"]}, "octopus"),
-        ({"overrides": {"life.codec_from": "nowhere"}}, "nowhere does not exist"),
-        ({"grid": {"life.learner.world_frames": [16, 200]}}, "learner.world_frames is 200"),
+        ({"overrides": {"training.tokenizer_phase.source": "nowhere"}}, "nowhere does not exist"),
+        ({"grid": {"training.batch.sequence_frames": [16, 200]}}, "batch.sequence_frames is 200"),
         ({"exam": {"only": ["mirror", "moon"]}}, "condition 'moon' is unknown"),
         ({"exam": {"only": ["absent"]}}, "exam.only lacks 'mirror'"),
     ],

@@ -8,33 +8,35 @@ import pytest
 from rich.console import Console
 from small_sweeps import fake_exam, fake_train, spec
 
-from mirrormark.training.schedule import Schedule, ScheduleConfig
+from mirrormark.config import ScheduleConfig, TokenizerPhaseConfig, TrainingConfig
 from mirrormark.sweep import status
 from mirrormark.sweep.folder import Folder
 from mirrormark.sweep.run import claim
 from mirrormark.sweep.spec import plan
 from mirrormark.sweep.status import Pace, Seen, write_progress
+from mirrormark.training.schedule import Schedule
 
 
 def records(folder, job, seconds: list[float], phases: list[str], **point) -> None:
     run = folder.run(job.name)
-    rows = [{"lap": i, "phase": p, "seconds": s} for i, (s, p) in enumerate(zip(seconds, phases))]
+    rows = [{"iteration": i, "phase": p, "seconds": s} for i, (s, p) in enumerate(zip(seconds, phases))]
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (run / "evaluations.jsonl").write_text(json.dumps({"lap": 1, "episodes": 4} | point) + "\n")
+    (run / "evaluations.jsonl").write_text(json.dumps({"iteration": 1, "episodes": 4} | point) + "\n")
 
 
 def test_seconds_an_iteration_survive_a_restart(tmp_path):
     folder, job = Folder(tmp_path), plan(spec())[0]
     fake_train(folder, job)
-    records(folder, job, [4.0, 6.0, 9.0, 2.0, 4.0], ["codec", "life", "life", "life", "life"])
+    records(folder, job, [4.0, 6.0, 9.0, 2.0, 4.0], ["tokenizer", *["training"] * 4])
     found = status.iteration_seconds(folder.run(job.name))
-    assert found == {"codec": 4.0, "life": (2 + 3 + 2 + 2) / 4}
+    assert found == {"tokenizer": 4.0, "training": (2 + 3 + 2 + 2) / 4}
 
 
 def test_time_left_is_unknown_where_a_phase_was_never_timed():
-    schedule = Schedule(ScheduleConfig(episodes=100, episodes_per_lap=10, codec_laps=5))
-    both, late = Pace(1, {"codec": 2.0, "life": 3.0}), Pace(1, {"life": 3.0})
-    assert status.left_s(schedule, 0, Pace(1, {"codec": 2.0})) is None
+    config = TrainingConfig(ScheduleConfig(episodes=100, episodes_per_iteration=10), TokenizerPhaseConfig(5))
+    schedule = Schedule(config, tokenizer_learns=True)
+    both, late = Pace(1, {"tokenizer": 2.0, "training": 3.0}), Pace(1, {"training": 3.0})
+    assert status.left_s(schedule, 0, Pace(1, {"tokenizer": 2.0})) is None
     assert status.left_s(schedule, 0, Pace()) is None
     assert status.left_s(schedule, 0, both) == 5 * 2 + 10 * 3
     assert status.left_s(schedule, 7, late) == 8 * 3
@@ -49,10 +51,17 @@ def four(tmp_path):
     claim(folder, one, jobs)
     done, training, _, failed = jobs
     fake_train(folder, done)
-    records(folder, done, [4.0, 6.0, 8.0], ["codec", "life", "life"], removal_rate=0.25, efe_gap_nats=3.5)
+    records(
+        folder,
+        done,
+        [4.0, 6.0, 8.0],
+        ["tokenizer", "training", "training"],
+        removal_rate=0.25,
+        efe_gap_nats=3.5,
+    )
     fake_exam(folder.exam(done.name), done.name, done.seed, 0.5)
     fake_train(folder, training, "running")  # on another machine, after one iteration of three
-    records(folder, training, [2.0], ["codec"])
+    records(folder, training, [2.0], ["tokenizer"])
     seen = {
         done.name: Seen(seconds={"train": 9.0, "exam": 5.0}),
         failed.name: Seen(3, True, "exit 1; no room"),
@@ -65,7 +74,7 @@ def test_the_table_tells_stage_indicators_and_time_left(four):
     folder, jobs = four
     done, training, waiting, failed = status.standings(jobs, folder)
     assert done.stage == "finished" and done.indicators["removal_rate"] == 0.25
-    assert training.stage == "world+self_prior+policy" and training.iterations == "1/3"
+    assert training.stage == "world_model+self_prior+policy" and training.iterations == "1/3"
     # Of the same body: first phase (4+2)/2, then 2 an iteration, exam 5.
     assert training.left_s == 2 * 2 + 5
     assert waiting.stage == "waiting" and waiting.left_s == 3 + 2 * 2 + 5

@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import re
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -23,7 +25,13 @@ RATES = {"tone_scale-0.5": 0.2, "tone_scale-1.0": 0.8}
 
 def fake_points(folder, job) -> None:
     rows = [
-        {"lap": e, "episodes": e, "steps": e, "removal_rate": 0.1 * job.seed + e / 1000, "distance_m": 0.05}
+        {
+            "iteration": e,
+            "episodes": e,
+            "steps": e,
+            "removal_rate": 0.1 * job.seed + e / 1000,
+            "distance_m": 0.05,
+        }
         | {"efe_gap_nats": 1, "snapshot": "x", "seconds": 1.0, "ablation": None}
         for e in (100, 200)
     ]
@@ -53,10 +61,19 @@ def test_one_table_holds_every_run_of_every_exam_and_every_point(swept):
     assert exams["job"].nunique() == 5 and (exams.groupby("job").size() == 40 + 40 + 50 + 50).all()
     points = table[table["kind"] == "training"]
     assert (points.groupby("job").size() == 2).all() and set(points["episodes_collected"]) == {100, 200}
-    assert set(table["grid.world.tone_scale"]) == {"0.5", "1.0"}
-    first = tables.read(folder.exam(jobs[0].name) / "episodes.parquet", tables.EPISODES)
+    assert set(table["grid.env.tone_scale"]) == {"0.5", "1.0"}
+    first = tables.features(folder.exam(jobs[0].name) / "episodes.parquet", tables.EPISODES)
     kept = exams[exams["job"] == jobs[0].name]
     assert kept["removed"].astype(bool).tolist() == first["removed"].tolist()
+
+
+def test_the_example_in_the_docs_reads_it(swept, capsys):
+    folder, _, found = swept
+    page = (Path(__file__).parents[2] / "docs" / "sweep.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    exec(example.replace("DIR", str(folder.path)), {})
+    told = capsys.readouterr().out
+    assert all(f"{seed['successes'] / seed['n']:.3f}" in told for seed in found["groups"][1]["by_seed"])
 
 
 def test_settings_stand_side_by_side_with_their_seeds_spread(swept):
@@ -65,7 +82,7 @@ def test_settings_stand_side_by_side_with_their_seeds_spread(swept):
     for group, members in ((low, jobs[:3]), (high, jobs[3:5])):
         rates = []
         for job in members:
-            episodes = tables.read(folder.exam(job.name) / "episodes.parquet", tables.EPISODES)
+            episodes = tables.features(folder.exam(job.name) / "episodes.parquet", tables.EPISODES)
             rates.append(episodes.loc[episodes["condition"] == "mirror", "removed"].mean())
         assert group["rate"] == pytest.approx(np.mean(rates), abs=1e-5)
         assert group["spread"]["sd"] == pytest.approx(np.std(rates, ddof=1), abs=1e-5)
@@ -93,7 +110,7 @@ def test_settings_are_compared_on_the_seeds_that_both_have(swept):
     assert (row["setting"], row["minus"]) == ("tone_scale-1.0", "tone_scale-0.5") and row["n"] == 2
     rate = {}
     for job in (*jobs[:2], *jobs[3:5]):
-        episodes = tables.read(folder.exam(job.name) / "episodes.parquet", tables.EPISODES)
+        episodes = tables.features(folder.exam(job.name) / "episodes.parquet", tables.EPISODES)
         rate[job.setting, job.seed] = episodes.loc[episodes["condition"] == "mirror", "removed"].mean()
     differences = [rate["tone_scale-1.0", s] - rate["tone_scale-0.5", s] for s in (0, 1)]
     effect = statistics.seed_difference(differences)
@@ -103,7 +120,7 @@ def test_settings_are_compared_on_the_seeds_that_both_have(swept):
 
 def test_comparisons_of_a_page_are_one_holm_family(tmp_path):
     folder = Folder(tmp_path)
-    jobs = plan(spec(seeds=2, grid={"world.tone_scale": [0.25, 0.5, 1.0]}))
+    jobs = plan(spec(seeds=2, grid={"env.tone_scale": [0.25, 0.5, 1.0]}))
     for job, rate in zip(jobs, (0.2, 0.2, 0.3, 0.5, 0.8, 0.6)):
         fake_train(folder, job)
         fake_exam(folder.exam(job.name), job.name, job.seed, rate)

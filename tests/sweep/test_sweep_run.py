@@ -16,7 +16,7 @@ from mirrormark.sweep.status import Seen, write_progress
 def test_a_sweep_is_read_back_as_it_was_planned(tmp_path):
     folder, one = (
         Folder(tmp_path / "s"),
-        spec(overrides={"life.tokens": True}, grid={"cost": ["self_prior", "none"]}),
+        spec(overrides={"training.cuda_graph": True}, grid={"agent.drive": ["self_prior", "none"]}),
     )
     claim(folder, one, plan(one))
     assert status.jobs_of(folder) == plan(one)
@@ -32,7 +32,7 @@ def test_a_taken_folder_is_refused(tmp_path):
 def test_another_sweep_is_refused_and_says_where_it_differs(tmp_path):
     folder = Folder(tmp_path / "s")
     claim(folder, spec(), plan(spec()))
-    other = spec(overrides=described()["overrides"] | {"life.schedule.episodes": 12})
+    other = spec(overrides=described()["overrides"] | {"training.schedule.episodes": 12})
     with pytest.raises(ValueError, match=r"holds another sweep .*episodes=8.*episodes=12"):
         check(folder, plan(other))
     with pytest.raises(ValueError, match=r"tone_scale-0\.5-infant-seed1, which this spec lacks"):
@@ -71,8 +71,8 @@ def test_a_dry_run_tells_everything_and_leaves_nothing(tmp_path, capsys):
     ("change", "sentence"),
     [
         ({"resources": {"cpus": 4096}}, "resources.cpus is 4096"),
-        ({"overrides": {"life.codec_from": "nowhere"}}, "nowhere does not exist"),
-        ({"overrides": {"world.tone_scale": float("nan")}}, "tone_scale is nan"),
+        ({"overrides": {"training.tokenizer_phase.source": "nowhere"}}, "nowhere does not exist"),
+        ({"overrides": {"env.tone_scale": float("nan")}}, "tone_scale is nan"),
         ({}, "is taken"),
     ],
     ids=["cores", "tokenizer", "nan", "folder"],
@@ -88,8 +88,8 @@ def test_a_dry_run_extrapolates_what_the_folder_has_shown(tmp_path, capsys):
     jobs = plan(one)
     claim(folder, one, jobs)
     fake_train(folder, jobs[0])
-    rows = ((4.0, "codec"), (14.0, "life"), (24.0, "life"))
-    lines = [f'{{"lap": {i}, "phase": "{p}", "seconds": {s}}}\n' for i, (s, p) in enumerate(rows)]
+    rows = ((4.0, "tokenizer"), (14.0, "training"), (24.0, "training"))
+    lines = [f'{{"iteration": {i}, "phase": "{p}", "seconds": {s}}}\n' for i, (s, p) in enumerate(rows)]
     (folder.run(jobs[0].name) / "metrics.jsonl").write_text("".join(lines))
     folder.exam(jobs[0].name).mkdir(parents=True)
     (folder.exam(jobs[0].name) / "provenance.json").write_text("{}")

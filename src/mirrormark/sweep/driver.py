@@ -37,7 +37,7 @@ def drive(jobs: Sequence[Job], folder: Folder, resources: Resources, address: st
     folder.stop.unlink(missing_ok=True)
     shutil.rmtree(folder.path / "ray", ignore_errors=True)  # an earlier driver's, which nobody reads any more
     left = [job for job in jobs if not folder.examined(job.name)]
-    # Agents trained without cost are examined beside those trained with cost, and so come second.
+    # Agents without drive are examined beside those with one, and so come second.
     first, second = ([job for job in left if bool(job.beside) is beside] for beside in (False, True))
     progress = Progress(jobs, folder, resources.tries)
     with _ray(address), progress.asked_to_stop():  # in this order: Ray has signal handlers of its own

@@ -30,7 +30,7 @@ class Job:
     """Options of `mirrormark exam`, without --out."""
     threads: int
     beside: str | None = None
-    """An agent trained without cost is examined beside the one trained with cost: that job's name."""
+    """An agent without drive is examined beside its twin with one: that job's name."""
 
 
 @dataclass(frozen=True)

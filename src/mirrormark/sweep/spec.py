@@ -14,22 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import tyro
 
 from mirrormark.config import GridTokenizerConfig
 from mirrormark.envs import bodies
 from mirrormark.exam import conditions
 from mirrormark.presets import PRESETS, Config, preset
 from mirrormark.sweep.folder import Job
-from mirrormark.train_command import Train
+from mirrormark.train_command import parse as parse_train
 from mirrormark.training.commands import shared_tokenizer
 from mirrormark.training.schedule import Schedule
 from mirrormark.training.trainer import check
 
 Value = str | int | float | bool | tuple[str | int | float | bool, ...]
 
-COST, COSTLESS = "cost", "none"
-"""The one field that is no preset's: `mirrormark train --cost`."""
+DRIVE, NO_DRIVE = "agent.drive", "none"
+"""An agent without drive is examined beside its twin, the same setting with one."""
 MOST_JOBS = 10_000
 """More than this is a slip of the pen (ours)."""
 
@@ -209,9 +208,9 @@ def plan(spec: Spec) -> list[Job]:
     """All jobs: settings first, then bodies, then seeds. What cannot work is refused here."""
     groups = [one.name for one in fields(Config)]
     for name in spec.overrides | spec.grid:
-        if name == "world.body":
-            raise ValueError("world.body is chosen by the field bodies of the sweep: list them there.")
-        if name != COST and name.partition(".")[0] not in groups:
+        if name == "env.body":
+            raise ValueError("env.body is chosen by the field bodies of the sweep: list them there.")
+        if name.partition(".")[0] not in groups:
             raise ValueError(f"{name} is no field of a preset: they begin with {'., '.join(groups)}.")
     for name in spec.exam.only:
         conditions.get(name)
@@ -225,8 +224,8 @@ def plan(spec: Spec) -> list[Job]:
     for (name, values), body in itertools.product(zip(names, grid), kept):
         given = spec.overrides | values
         train = _train_words(spec, body, given)
-        _check_train(train, body)
-        twin = _twin(names, grid, values) if given.get(COST) == COSTLESS else None
+        schedule_of(train)  # refuses what the train command would
+        twin = _twin(names, grid, values) if asked(train).agent.drive == NO_DRIVE else None
         exam = _exam_words(spec, (conditions.EXAM, "costless") if twin else spec.exam.only)
         threads = asked(train).env.threads or spec.resources.cpus
         for seed in spec.seeds:
@@ -238,8 +237,8 @@ def plan(spec: Spec) -> list[Job]:
 
 def _train_words(spec: Spec, body: str, given: dict[str, Value]) -> tuple[str, ...]:
     words = ["--preset", spec.preset, "--body", body, "--device", device(spec)]
-    if given.get("world.threads") is None:
-        words.append(f"--world.threads={spec.resources.cpus}")
+    if given.get("env.threads") is None:
+        words.append(f"--env.threads={spec.resources.cpus}")
     for name, value in given.items():
         words += as_words(name, value)
     return tuple(words)
@@ -258,13 +257,13 @@ def _exam_words(spec: Spec, only: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _twin(names: list[str], grid: list[dict[str, Value]], values: dict[str, Value]) -> str:
-    """The same setting with the self-prior's cost; without one such an agent cannot be examined."""
+    """The same setting with a drive; without one such an agent cannot be examined."""
     for name, other in zip(names, grid):
-        if other.get(COST) not in (None, COSTLESS) and other == values | {COST: other[COST]}:
+        if other.get(DRIVE) not in (None, NO_DRIVE) and other == values | {DRIVE: other[DRIVE]}:
             return name
     raise ValueError(
-        'cost = "none" is examined beside the same setting with cost: write cost = ["self_prior", "none"]'
-        " in [grid]."
+        f"an agent without drive is examined beside the same setting with one: write"
+        f' {DRIVE} = ["self_prior", "{NO_DRIVE}"] in [grid].'
     )
 
 
@@ -296,8 +295,7 @@ def asked(words: tuple[str, ...]) -> Config:
     name, said = words[words.index("--preset") + 1], io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         try:
-            default = Train(config=preset(name), preset=name)
-            return tyro.cli(Train, args=list(words), prog="mirrormark train", default=default).config
+            return parse_train(list(words)).config
         except SystemExit:
             pass
     # tyro writes a title, what is wrong, a rule, and help that would not fit into a sentence; maybe in a box.
@@ -309,21 +307,13 @@ def asked(words: tuple[str, ...]) -> Config:
     )
 
 
-def _check_train(words: tuple[str, ...], body: str) -> None:
-    """What the train command would refuse before its first iteration."""
-    config = asked(words)
-    phase = config.training.tokenizer_phase
-    if phase is not None:
-        _takes_tokenizer(phase.source, body)
-    check(config.agent, config.training)
-
-
 def schedule_of(words: tuple[str, ...]) -> Schedule:
-    """The iterations of the run that these words start."""
+    """The iterations of the run that these words start; refuses what the train command would."""
     config = asked(words)
-    phase, tokenizer = config.training.tokenizer_phase, getattr(config.agent, "tokenizer", None)
-    learns = isinstance(tokenizer, GridTokenizerConfig) and phase is not None
-    return Schedule(config.training, learns and not _takes_tokenizer(phase.source, config.env.body))
+    check(config.agent, config.training)
+    phase, learns = config.training.tokenizer_phase, isinstance(config.agent.tokenizer, GridTokenizerConfig)
+    taken = phase is not None and _takes_tokenizer(phase.source, config.env.body)
+    return Schedule(config.training, learns and not taken)
 
 
 @functools.cache

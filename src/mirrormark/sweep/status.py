@@ -210,7 +210,7 @@ def _standing(job: Job, folder: Folder, seen: Seen, pace: Pace) -> Standing:
     return Standing(
         job=job,
         stage=_stage(job, folder, seen, status, schedule),
-        iterations=f"{status['lap']}/{schedule.total_iterations}",
+        iterations=f"{status['iteration']}/{schedule.total_iterations}",
         indicators={name: last[name] for name in _SHOWN if last.get(name) is not None},
         left_s=None if left is None or pace.exam_s is None else left + pace.exam_s,
         note="; ".join(words for words in (failures, last.get("ablation")) if words and not examined),

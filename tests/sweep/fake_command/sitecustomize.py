@@ -43,11 +43,13 @@ if "FAKE_S" in os.environ and "mirrormark.cli import main" in " ".join(sys.orig_
             weights = hashlib.sha256(f"{weights} {index}".encode()).hexdigest()
             write(checkpoint, json.dumps([index + 1, weights]))
             with open(out / "metrics.jsonl", "a") as lines:
-                lines.write(json.dumps({"lap": index, "phase": "life", "seconds": index + 1.0}) + "\n")
+                lines.write(
+                    json.dumps({"iteration": index, "phase": "training", "seconds": index + 1.0}) + "\n"
+                )
             if asked:
-                write(out / "status.json", json.dumps({"state": "interrupted", "lap": index + 1}))
+                write(out / "status.json", json.dumps({"state": "interrupted", "iteration": index + 1}))
                 return
-        write(out / "status.json", json.dumps({"state": "finished", "lap": ITERATIONS, "episodes": 50}))
+        write(out / "status.json", json.dumps({"state": "finished", "iteration": ITERATIONS, "episodes": 50}))
 
     def main() -> None:
         print(f"pid {os.getpid()}", flush=True)
