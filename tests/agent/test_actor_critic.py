@@ -4,7 +4,7 @@ from torch.distributions import Normal, TanhTransform, TransformedDistribution
 
 from mirrormark.agent.actor_critic import TanhNormal, paper_policy
 from mirrormark.agent.tokens import TokenSpec
-from tests.agent.tiny import paper_agent, random_tokens
+from tests.agent.tiny import last_layer, paper_agent, random_tokens
 
 
 def test_log_prob_against_torch():
@@ -33,7 +33,8 @@ def test_extreme_actions_stay_finite():
 
 
 def test_an_action_at_its_end_is_as_likely_as_all_that_lies_beyond():
-    """Half precision, in which the replay buffer keeps actions, cannot tell a raw sample of 5 from one of 9."""
+    """Half precision, in which the replay buffer keeps actions, cannot tell a raw sample of 5
+    from one of 9."""
     mean = torch.tensor([3.9, 9.0, -9.0, 0.2], requires_grad=True)
     choice = TanhNormal(mean[:, None], torch.full((4, 1), 0.5))
     likely = choice.log_prob_of(torch.tensor([[1.0], [1.0], [-1.0], [0.5]]))
@@ -58,7 +59,7 @@ def test_the_papers_policy_starts_at_half_strength_in_the_middle():
 def test_the_papers_mode_stays_within_three_quarters_and_its_spread_has_no_ceiling():
     """D20, P1."""
     agent = paper_agent()
-    agent.policy.network[-1].bias.fill_(50.0)
+    last_layer(agent.policy).bias.fill_(50.0)
     choice = agent.policy(random_tokens(agent, 4), torch.zeros(4, 16))
     assert (choice.mean.tanh().abs() < 0.77).all() and (choice.std > 40).all()
 

@@ -14,7 +14,7 @@ from mirrormark.agent.world_model import imagine
 from mirrormark.config import ImaginationConfig, PaperAgentConfig
 from mirrormark.presets import PRESETS
 from mirrormark.training.build import build_agent
-from tests.agent.tiny import SENSES, observe, paper_agent, random_actions, random_tokens
+from tests.agent.tiny import observe, paper_agent, random_actions, random_tokens
 from tests.swift.tiny import PIXELS, swift_agent
 
 AGENTS = {

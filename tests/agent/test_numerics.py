@@ -44,9 +44,7 @@ def test_two_hot_cross_entropy_is_least_at_the_target():
         two_hot.encode(torch.tensor(5.0)).add(1e-4).log(),
         two_hot.encode(torch.tensor(9.0)).add(1e-4).log(),
     )
-    assert two_hot.cross_entropy(right, torch.tensor(5.0)) < two_hot.cross_entropy(
-        wrong, torch.tensor(5.0)
-    )
+    assert two_hot.cross_entropy(right, torch.tensor(5.0)) < two_hot.cross_entropy(wrong, torch.tensor(5.0))
 
 
 @pytest.mark.parametrize("from_zero", [False, True])

@@ -4,7 +4,6 @@ ZClip and percentiles agree to a relative L2 of 1e-3 or better; docs/paper.md ha
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from pathlib import Path
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -14,9 +15,9 @@ from mirrormark.config import CategoricalTokenizerConfig
 from tests.agent.tiny import SENSES, TOKENIZER, observe
 
 
-def tiny(auxiliary: str = "tokens", senses=SENSES) -> PaperTokenizer:
+def tiny(auxiliary: Any = "tokens", senses=SENSES) -> PaperTokenizer:
     torch.manual_seed(0)
-    config = CategoricalTokenizerConfig(**TOKENIZER, auxiliary=auxiliary)  # type: ignore[arg-type]
+    config = CategoricalTokenizerConfig(**TOKENIZER, auxiliary=auxiliary)
     return PaperTokenizer(senses, config)
 
 

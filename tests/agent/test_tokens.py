@@ -59,7 +59,10 @@ def test_with_unimix_no_class_is_ever_impossible():
 
 def test_kl_and_log_probability_against_torch():
     p, q = (MIXED.log_probs(torch.randn(6, MIXED.total)) for _ in range(2))
-    rows = [(Categorical(logits=p[:, k, :c]), Categorical(logits=q[:, k, :c])) for k, c in enumerate(MIXED.classes)]
+    rows = [
+        (Categorical(logits=p[:, k, :c]), Categorical(logits=q[:, k, :c]))
+        for k, c in enumerate(MIXED.classes)
+    ]
     assert torch.allclose(kl(p, q), torch.stack([kl_divergence(*row) for row in rows]).sum(0), atol=1e-5)
     tokens = sample(p)
     wanted = torch.stack([row[0].log_prob(tokens[:, k]) for k, row in enumerate(rows)], -1)

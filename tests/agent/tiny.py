@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from mirrormark.agent.actor_critic import Policy, TwoHotHead
 from mirrormark.agent.agent import Agent, build
 from mirrormark.agent.senses import Senses, SenseSpec
 from mirrormark.config import (
@@ -20,7 +21,7 @@ from mirrormark.config import (
 
 ACTIONS = 3
 SENSES: Senses = {"vision": SenseSpec("image", 64), "proprioception": SenseSpec("vector", 3)}
-TOKENIZER = {"variables": 4, "classes": 5, "channels": 2, "embedding": 64}
+TOKENIZER: dict[str, Any] = {"variables": 4, "classes": 5, "channels": 2, "embedding": 64}
 SIZES: dict[str, Any] = {
     "world_model": WorldModelConfig(width=16, layers=2, heads=2, ffn=32, max_length=16),
     "self_prior": SelfPriorConfig(width=16, layers=2, heads=2, ffn=32),
@@ -30,11 +31,12 @@ SIZES: dict[str, Any] = {
 """Of every tiny agent."""
 
 
-def paper_agent(auxiliary: str = "tokens", senses: Senses = SENSES, **fields) -> Agent:
+def paper_agent(auxiliary: Any = "tokens", senses: Senses = SENSES, **fields) -> Agent:
     """Without dropout until told to train; fields replace those of the configuration."""
     torch.manual_seed(0)
-    tokenizer = CategoricalTokenizerConfig(**TOKENIZER, auxiliary=auxiliary)  # type: ignore[arg-type]
-    return build(PaperAgentConfig(**(SIZES | {"tokenizer": tokenizer} | fields)), senses, ACTIONS).eval()
+    tokenizer = CategoricalTokenizerConfig(**TOKENIZER, auxiliary=auxiliary)
+    whole: dict[str, Any] = SIZES | {"tokenizer": tokenizer} | fields
+    return build(PaperAgentConfig(**whole), senses, ACTIONS).eval()
 
 
 def observe(senses: Senses, *lead: int) -> dict[str, Tensor]:
@@ -57,6 +59,12 @@ def random_tokens(agent: Agent, *lead: int) -> Tensor:
 
 def random_actions(*lead: int) -> Tensor:
     return torch.rand(*lead, ACTIONS) * 2 - 1
+
+
+def last_layer(of: Policy | TwoHotHead) -> nn.Linear:
+    layer = of.network[-1]
+    assert isinstance(layer, nn.Linear)
+    return layer
 
 
 @torch.no_grad()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from mirrormark.agent.agent import Agent
@@ -17,7 +19,7 @@ from tests.agent.tiny import ACTIONS, SIZES
 
 PIXELS: Senses = {"vision": SenseSpec("image", 16), "proprioception": SenseSpec("vector", 3)}
 SYMBOLS: Senses = {"proprioception": SenseSpec("vector", 3), "cell": SenseSpec("symbol", 7)}
-SMALL = {"channels": 4, "posture_width": 16, "bins": 6}
+SMALL: dict[str, Any] = {"channels": 4, "posture_width": 16, "bins": 6}
 TOKENIZERS: dict[str, tuple[SymbolicTokenizerConfig, Senses]] = {
     "grid": (GridTokenizerConfig(**SMALL, levels=(5, 3)), PIXELS),
     "grid, image alone": (
@@ -33,5 +35,11 @@ def swift_agent(kind: str = "symbolic", senses: Senses | None = None, **fields) 
     """Without dropout until told to train; fields replace those of the configuration."""
     tokenizer, its_senses = TOKENIZERS[kind]
     torch.manual_seed(0)
-    ours = {"tokenizer": tokenizer, "acting_context": 0, "value_reach": 100.0, "expected_g": EXPECTED_G}
-    return build(SwiftAgentConfig(**(SIZES | ours | fields)), senses or its_senses, ACTIONS).eval()
+    ours: dict[str, Any] = {
+        "tokenizer": tokenizer,
+        "acting_context": 0,
+        "value_reach": 100.0,
+        "expected_g": EXPECTED_G,
+    }
+    config = SwiftAgentConfig(**(SIZES | ours | fields))
+    return build(config, senses or its_senses, ACTIONS).eval()
