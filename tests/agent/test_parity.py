@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from mirrormark.agent.self_prior import PaperSelfPrior
 from tests.agent.parity import formula as F
 from tests.agent.parity import ours
 
@@ -81,7 +82,9 @@ def test_networks_start_as_the_public_codes():
         x, chance = found[name], 5 / found[name].numel() ** 0.5
         assert x.std(correction=0).item() == pytest.approx(float(deviation), rel=chance), name
         assert x.mean().item() == pytest.approx(float(mean), abs=2 * chance * float(deviation) + 1e-9), name
-    first, second = (dict(block.named_parameters()) for block in agent.self_prior.blocks)
+    assert isinstance(agent.self_prior, PaperSelfPrior)
+    blocks = agent.self_prior.blocks
+    first, second = (dict(block.named_parameters()) for block in blocks)
     assert all(torch.equal(first[name], second[name]) for name in first)
     slow = {name: found[f"ema.{name}"] for name in found if f"ema.{name}" in found}
     assert len(slow) == sum(n.startswith(("self_prior.", "value.")) for n in PUBLIC["fresh/parameters"])

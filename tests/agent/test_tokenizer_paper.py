@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from mirrormark.agent.losses import Loss
 from mirrormark.agent.senses import SenseSpec
 from mirrormark.agent.tokenizer_paper import PaperTokenizer
 from mirrormark.config import CategoricalTokenizerConfig
@@ -27,7 +28,7 @@ def gradients(module: nn.Module, loss: Tensor) -> dict[str, Tensor]:
     return {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
 
 
-def loss_of(tokenizer: PaperTokenizer) -> tuple[Tensor, dict[str, Tensor]]:
+def loss_of(tokenizer: PaperTokenizer) -> Loss:
     torch.manual_seed(1)
     return tokenizer.loss(observe(SENSES, 6))[1]
 
