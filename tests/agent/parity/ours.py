@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -172,7 +173,7 @@ def _world(agent: Agent, found: Quantities) -> None:
     _out(found, "prior", world_model.log_probs(hidden))
 
     def divergence(dynamics: float, representation: float, free_nats: float = 1.0) -> Tensor:
-        weights = {"BETA_DYN": dynamics, "BETA_REP": representation, "FREE_NATS": free_nats}
+        weights: dict[str, Any] = {"BETA_DYN": dynamics, "BETA_REP": representation, "FREE_NATS": free_nats}
         with mock.patch.multiple(L, **weights):
             return L.world_model_loss(world_model, encoding, action).value
 
