@@ -80,8 +80,8 @@ def _facts(preset: str, learner: Learner) -> dict[str, Any]:
         "torch": torch.__version__,
         "precision": c.precision if cuda else "fp32",
         "cuda_graph": learner.captures,
-        "batches": f"{c.batch.sequences}x{c.batch.sequence_frames} frames, {c.batch.self_prior_frames} for the "
-        f"self-prior, {c.batch.imagined} imagined paths",
+        "batches": f"{c.batch.sequences}x{c.batch.sequence_frames} frames, {c.batch.self_prior_frames} for "
+        f"the self-prior, {c.batch.imagined} imagined",
         "peak_gpu_bytes": torch.cuda.max_memory_allocated() if cuda else None,
     }
 

@@ -489,8 +489,8 @@ def _seeds(given: Any, n: int) -> NDArray[np.int64]:
     """One seed means seed + i for environment i."""
     array = np.asarray(given)
     right = np.issubdtype(array.dtype, np.integer) and array.shape in ((), (n,))
-    if not right or (array < 0).any() or (array > 2**62).any():
-        raise ValueError(f"seed is {given!r}; give one whole number of 0 or more (to 2**62), or {n} of them.")
+    if not right or (array < 0).any() or (array > MOST_SEED).any():
+        raise ValueError(f"seed is {given!r}; give one whole number of 0 or more (to 2**63 - 1), or {n} of them.")
     array = array.astype(np.int64)
     return array + np.arange(n) if array.ndim == 0 else array
 
