@@ -66,7 +66,7 @@ def test_bench_chance_counts_episodes_and_writes_json(tmp_path):
     done = run("bench", "chance", "--episodes", "8", "--oracle-episodes", "4", "--out", str(out))
     assert done.returncode == 0, done.stderr
     rows = json.loads(out.read_text())
-    assert [row["player"] for row in rows] == ["iid", "held", "goal", "bouts", "oracle"]
+    assert [row["agent"] for row in rows] == ["iid", "held", "goal", "bouts", "oracle"]
     assert all(row["low"] <= row["removed"] <= row["high"] for row in rows)
     assert rows[-1]["removed"] > 0.5
 
