@@ -10,6 +10,7 @@ import pytest
 from .eye_envs import own_eye, random_envs
 
 SIMULATED = """
+import pickle
 import sys
 import numpy as np
 from tests.envs.eye_envs import own_eye, random_envs
@@ -18,6 +19,8 @@ eye = own_eye(scene, 16, 12, device="cuda")
 image = eye.render(*environments, np.array([3, 4], np.uint64))
 again = eye.render(*environments, np.array([3, 4], np.uint64), 0)
 assert image is not again
+copied = pickle.loads(pickle.dumps(eye)).render(*environments, np.array([3, 4], np.uint64))
+assert np.array_equal(copied.copy_to_host(), image.copy_to_host())
 both = {"image": image.copy_to_host(), "clean": again.copy_to_host()}
 biased = eye.render(*environments, np.array([3, 4], np.uint64), 2, True).copy_to_host()
 np.savez(sys.argv[1], **both, biased=biased, labels=eye.segment(*environments))

@@ -15,7 +15,7 @@ from mirrormark.envs.mirror_mark import MirrorMarkEnvs
 from mirrormark.envs.senses import Device
 
 REFERENCE_STEPS_PER_S = 11.0
-"""The paper's public environment, one process: two cameras, software OpenGL (design notes, speed.md)."""
+"""The paper's public environment, one process: two cameras, software OpenGL (speed.md)."""
 
 
 def bench_world(
@@ -25,7 +25,7 @@ def bench_world(
     device: Device = "cpu",
     out: Path | None = None,
 ) -> None:
-    """Control steps per second, with and without the eye.
+    """Control steps per second, with vision, with the symbolic eye and with neither.
 
     Args:
         body: Which body.
@@ -34,6 +34,8 @@ def bench_world(
         device: Where the eye runs, cpu or cuda.
         out: Also write the table as JSON here.
     """
+    if not seconds > 0:
+        raise ValueError(f"seconds is {seconds}; give a number above 0.")
     rows = []
     for envs in n:
         for senses in (("vision", "proprioception"), ("cell", "proprioception"), ("proprioception",)):
@@ -76,7 +78,7 @@ def _measure(body: str, n: int, senses: tuple[str, ...], seconds: float, device:
     if device == "cuda" and "vision" in observation:
         observation["vision"].copy_to_host()  # waits for the GPU
     rate = steps * n / (time.perf_counter() - start)
-    return {"body": body, "worlds": n, "senses": senses, "device": device, "control_steps_per_s": rate}
+    return {"body": body, "num_envs": n, "senses": senses, "device": device, "control_steps_per_s": rate}
 
 
 def _first_frame_s(body: str) -> float:
