@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mirrormark.training.replay_buffer import Episodes, ReplayBuffer, ReplayConfig
+from mirrormark.training.replay_buffer import Episodes, ReplayBuffer
 
 LENGTH, ACTIONS = 12, 3
 
@@ -19,12 +19,12 @@ def episodes(n: int, policy: bool, marked: bool, first: int = 0) -> Episodes:
     return Episodes({"tokens": tokens}, action, mark, *flags, handover)
 
 
-def filled(
-    config: ReplayConfig | None = None, groups=((False, False), (False, True), (True, False), (True, True))
-):
-    buffer = ReplayBuffer(
-        {"tokens": ((2,), torch.int32)}, ACTIONS, LENGTH, config or ReplayConfig(capacity_episodes=40)
-    )
+def empty(capacity: int = 40) -> ReplayBuffer:
+    return ReplayBuffer({"tokens": ((2,), torch.int32)}, ACTIONS, LENGTH, capacity)
+
+
+def filled(groups=((False, False), (False, True), (True, False), (True, True))) -> ReplayBuffer:
+    buffer = empty()
     for i, (policy, marked) in enumerate(groups):
         buffer.extend(episodes(6, policy, marked, first=100 * i))
     return buffer
@@ -35,9 +35,7 @@ def numbers(tokens: torch.Tensor) -> torch.Tensor:
 
 
 def test_each_group_is_first_in_first_out():
-    buffer = ReplayBuffer(
-        {"tokens": ((2,), torch.int32)}, ACTIONS, LENGTH, ReplayConfig(capacity_episodes=16)
-    )
+    buffer = empty(16)
     for first in range(0, 12, 3):
         buffer.extend(episodes(3, policy=False, marked=True, first=first))
     assert buffer.counts == {
@@ -51,9 +49,7 @@ def test_each_group_is_first_in_first_out():
 
 
 def test_more_new_episodes_than_room_keeps_the_newest():
-    buffer = ReplayBuffer(
-        {"tokens": ((2,), torch.int32)}, ACTIONS, LENGTH, ReplayConfig(capacity_episodes=16)
-    )
+    buffer = empty(16)
     buffer.extend(episodes(9, policy=True, marked=False))
     assert sorted(numbers(buffer.observation["tokens"][8:12, 0]).tolist()) == [5, 6, 7, 8]
 
@@ -80,9 +76,7 @@ def test_every_stored_episode_is_drawn_and_no_empty_room():
 
 
 def test_windows_draws_every_stored_episode_alike_whatever_its_group():
-    buffer = ReplayBuffer(
-        {"tokens": ((2,), torch.int32)}, ACTIONS, LENGTH, ReplayConfig(capacity_episodes=40)
-    )
+    buffer = empty(40)
     buffer.extend(episodes(9, policy=False, marked=False))
     buffer.extend(episodes(1, policy=True, marked=True, first=9))
     torch.manual_seed(0)
@@ -96,17 +90,18 @@ def test_windows_draws_every_stored_episode_alike_whatever_its_group():
     assert (grouped == 9).float().mean() > 0.4  # what a draw by groups would do
 
 
-def test_the_newest_are_the_policys_own_marked_and_unmarked_in_turn():
+def test_the_newest_are_the_last_iterations_policy_episodes_each_as_likely_as_every_other():
     buffer = filled()
-    for marked in (False, True):
-        buffer.extend(episodes(2, True, marked, first=210 + 100 * marked))
+    buffer.extend(episodes(1, True, False, first=210))
+    buffer.extend(episodes(3, True, True, first=310))
     buffer.extend(episodes(3, False, True, first=400))  # motor babbling is not asked
-    twin = ReplayBuffer({"tokens": ((2,), torch.int32)}, ACTIONS, LENGTH, ReplayConfig(capacity_episodes=40))
+    twin = empty()
     twin.load_state(buffer.state())
     for one in (buffer, twin):
-        drawn = numbers(one.newest(400, 3).observation["tokens"][:, 0])
-        assert sorted(drawn.unique().tolist()) == [210, 211, 310, 311]  # the last iteration's two of each
-        assert torch.bincount(drawn // 100)[2:].tolist() == [200, 200]
+        drawn = numbers(one.newest(8000, 3).observation["tokens"][:, 0])
+        found, counts = drawn.unique(return_counts=True)
+        assert found.tolist() == [210, 310, 311, 312]
+        assert (counts / 8000 - 0.25).abs().max() < 0.03
 
 
 def test_before_there_is_a_policy_babbling_stands_in():
@@ -116,9 +111,7 @@ def test_before_there_is_a_policy_babbling_stands_in():
 
 def test_actions_kept_in_half_precision_come_out_as_float32():
     fields = {"tokens": ((2,), torch.uint8)}
-    buffer = ReplayBuffer(
-        fields, ACTIONS, LENGTH, ReplayConfig(capacity_episodes=8), action_dtype=torch.float16
-    )
+    buffer = ReplayBuffer(fields, ACTIONS, LENGTH, 8, action_dtype=torch.float16)
     made = episodes(2, policy=False, marked=False)
     action = torch.rand(made.action.shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
     buffer.extend(made._replace(action=action, observation={"tokens": made.observation["tokens"] * 0}))
@@ -129,33 +122,49 @@ def test_actions_kept_in_half_precision_come_out_as_float32():
 
 
 @pytest.mark.parametrize("share", [0.0, 0.05, 1.0])
-def test_the_diet_has_the_asked_share_of_marked_random_episodes(share):
+def test_frames_have_the_asked_share_of_marked_random_episodes(share):
     torch.manual_seed(0)
-    group = numbers(filled().frames(20_000, share)["tokens"]) // 100
+    group = numbers(filled().frames(20_000, share, babbling_only=True)["tokens"]) // 100
     assert set(group.unique().tolist()) <= {0, 1}
     assert abs((group == 1).float().mean().item() - share) < 0.006
 
 
-def test_the_diet_of_all_data_draws_policy_episodes_too():
+def test_frames_of_all_data_draw_policy_episodes_too():
     torch.manual_seed(0)
-    group = numbers(filled().frames(20_000, 0.5, random_only=False)["tokens"]) // 100
+    group = numbers(filled().frames(20_000, 0.5, babbling_only=False)["tokens"]) // 100
     assert (torch.bincount(group) / 20_000 - 0.25).abs().max() < 0.02
 
 
 def test_a_missing_group_is_stood_in_for():
     buffer = filled(groups=[(False, False)])
-    assert set((numbers(buffer.frames(100, 1.0)["tokens"]) // 100).tolist()) == {0}
+    assert set((numbers(buffer.frames(100, 1.0, True)["tokens"]) // 100).tolist()) == {0}
 
 
-@pytest.mark.parametrize("more", [0, 7, 13], ids=["not full", "round once", "round twice"])
-def test_recent_draws_are_the_newest_of_each_group(more):
-    buffer = filled(ReplayConfig(capacity_episodes=40, recent_share=0.5, recent_episodes=2))
-    buffer.extend(episodes(more, policy=True, marked=True, first=306))
-    number = numbers(buffer.sequences(480, 3).observation["tokens"][:, 0])
-    newest = [g * 100 + 6 + (more if g == 3 else 0) - back for g in range(4) for back in (2, 1)]
-    assert number[240:].unique().tolist() == newest
-    assert torch.bincount(number[240:] // 100).tolist() == [60] * 4
-    assert len(number[:240].unique()) == sum(buffer.counts.values())
+@pytest.mark.parametrize(("share", "marked"), [(0.0, 0), (0.01, 1), (0.25, 5)])
+def test_a_diet_of_windows_has_its_share_of_marked_ones_and_at_least_one_if_any(share, marked):
+    """S3, D5: 80 frames in 20 windows of 4 consecutive ones, of babbling only."""
+    tokens = filled().diet(80, 4, share, babbling_only=True)["tokens"].unflatten(0, (20, 4))
+    assert (tokens[..., 0].diff(dim=1) == 1).all()  # one episode, frame after frame
+    group = numbers(tokens[:, 0]) // 100
+    assert set(group.tolist()) <= {0, 1} and (group == 1).sum() == marked
+
+
+def test_a_diet_of_single_frames_is_drawn_independently():
+    torch.manual_seed(0)
+    tokens = filled().diet(20_000, 1, 0.03, babbling_only=True)["tokens"]
+    group = numbers(tokens) // 100
+    assert set(group.unique().tolist()) == {0, 1}
+    assert (group == 1).float().mean().item() == pytest.approx(0.03, abs=0.006)
+
+
+def test_no_label_ever_leaves():
+    """What a draw holds: what was sensed and done, and when in the episode."""
+    buffer = filled()
+    for batch in (buffer.sequences(4, 3), buffer.windows(4, 3), buffer.newest(4, 3)):
+        assert batch._fields == ("observation", "action", "start", "handover")
+        assert set(batch.observation) == {"tokens"}
+    for frames in (buffer.frames(4, 0.5, True), buffer.diet(8, 2, 0.5, True)):
+        assert set(frames) == {"tokens"}
 
 
 def test_flipping_every_mark_flag_leaves_the_same_draws():
@@ -167,7 +176,7 @@ def test_flipping_every_mark_flag_leaves_the_same_draws():
         torch.manual_seed(3)
         draws = buffer.sequences(32, 4), buffer.windows(32, 4), buffer.newest(32, 4, 2)
         told.append([part for batch in draws for part in (batch.observation["tokens"], *batch[1:])])
-        told[-1] += [buffer.frames(32, 0.05)["tokens"], buffer.frames(32, 0.5, random_only=False)["tokens"]]
+        told[-1] += [buffer.frames(32, 0.05, True)["tokens"], buffer.frames(32, 0.5, babbling_only=False)["tokens"]]
     assert len(told[0]) == 14 and all(torch.equal(a, b) for a, b in zip(*told, strict=True))
 
 
@@ -183,7 +192,7 @@ def test_a_window_tells_where_it_begins_and_when_the_policy_handover():
 
 def test_state_round_trip_draws_the_same():
     buffer = filled()
-    twin = ReplayBuffer({"tokens": ((2,), torch.int32)}, ACTIONS, LENGTH, ReplayConfig(capacity_episodes=40))
+    twin = empty(40)
     twin.load_state(buffer.state())
     assert twin.counts == buffer.counts and len(twin) == 24
     torch.manual_seed(1)
@@ -197,12 +206,17 @@ def test_state_round_trip_draws_the_same():
     assert torch.equal(twin.handover, buffer.handover) and buffer.handover.any()
 
 
-def test_bad_input_is_refused():
-    with pytest.raises(ValueError, match="capacity_episodes"):
-        ReplayConfig(capacity_episodes=3)
-    with pytest.raises(ValueError, match="recent_share"):
-        ReplayConfig(recent_share=1.5)
-    with pytest.raises(ValueError, match="recent_episodes"):
-        ReplayConfig(recent_episodes=0)
+def test_a_window_longer_than_an_episode_is_refused():
     with pytest.raises(ValueError, match="window of 13"):
         filled().sequences(4, 13)
+
+
+def test_skipping_to_a_count_leaves_the_same_buffer_once_all_is_overwritten():
+    straight, skipped = empty(16), empty(16)
+    for first in range(0, 12, 3):
+        straight.extend(episodes(3, False, True, first))
+    skipped.skip_to([0, 6, 0, 0])
+    for first in (6, 9):
+        skipped.extend(episodes(3, False, True, first))
+    assert skipped.written == straight.written
+    assert torch.equal(skipped.observation["tokens"], straight.observation["tokens"])

@@ -1,4 +1,4 @@
-"""The real command with a training run so small that tests can live it."""
+"""The real command at so small a size that a test can wait for it."""
 
 import os
 import sys
@@ -14,21 +14,45 @@ from mirrormark.training.recorder import Recorder
 COMMAND = [str(Path(sys.executable).with_name("mirrormark")), "train"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "NUMBA_NUM_THREADS": "2"}
 TINY = [
-    "--training.schedule.episodes=12", "--training.schedule.episodes-per-iteration=4", "--training.schedule.steps-per-iteration=2",
-    "--training.schedule.world-model-from-episode=0", "--training.schedule.self-prior-from-episode=0",
+    "--training.schedule.episodes=12", "--training.schedule.episodes-per-iteration=4",
+    "--training.schedule.steps-per-iteration=2", "--training.schedule.world-model-from-episode=0",
+    "--training.schedule.self-prior-from-episode=0", "--training.schedule.policy-acts-from-episode=4",
     "--training.schedule.policy-from-episode=4", "--training.schedule.evaluate-every-episodes=8",
-    "--training.schedule.checkpoint-every-iterations=1", "--training.learner.sequences=2",
-    "--training.learner.sequence-frames=20", "--training.learner.self-prior-frames=4", "--training.learner.dreams=2",
-    "--training.learner.on-policy-windows=2", "--training.evaluation.babbling-episodes=4", "--training.evaluation.pairs=4",
-    "--training.evaluation.policy-episodes=4",
-    "--training.replay.capacity-episodes=32", "--device=cpu", "--agent.world-model.width=48",
-    "--agent.world-model.layers=1", "--agent.world-model.ffn=32", "--agent.self-prior.width=48",
-    "--agent.self-prior.layers=1", "--agent.self-prior.ffn=32",
+    "--training.schedule.checkpoint-every-iterations=1", "--training.batch.sequences=2",
+    "--training.batch.sequence-frames=24", "--training.batch.self-prior-frames=64", "--training.batch.imagined=2",
+    "--training.evaluation.babbling-episodes=4", "--training.evaluation.pairs=4",
+    "--training.evaluation.policy-episodes=4", "--training.replay-episodes=32", "--device=cpu",
+    "--agent.world-model.width=32", "--agent.world-model.layers=1", "--agent.world-model.heads=2",
+    "--agent.world-model.ffn=32", "--agent.self-prior.width=16", "--agent.self-prior.layers=1",
+    "--agent.self-prior.heads=2", "--agent.self-prior.ffn=32",
 ]  # fmt: skip
-FIRST = [
-    "--training.schedule.tokenizer-iterations=1", "--training.schedule.tokenizer-first-episodes=4",
-    "--training.schedule.tokenizer-steps-per-iteration=2", "--training.learner.tokenizer-frames=4", "--training.pool-episodes=8",
+"""Every preset knows these."""
+SHORT_PAST = ["--agent.acting-context=0", "--agent.imagination.context=4", "--agent.expected-g.control-steps=4"]
+"""swift's: what fits into 24 frames."""
+NARROW = {"paper": ["--agent.tokenizer.channels=4", "--agent.tokenizer.embedding=128"],
+          "swift": ["--agent.tokenizer.channels=4", "--agent.tokenizer.posture-width=32"]}  # fmt: skip
+"""Tokenizers sized for a CPU."""
+PHASE = [
+    "--training.tokenizer-phase.iterations=1", "--training.tokenizer-phase.first-episodes=4",
+    "--training.tokenizer-phase.episodes-per-iteration=4", "--training.tokenizer-phase.steps-per-iteration=2",
+    "--training.tokenizer-phase.buffer-episodes=8", "--training.batch.tokenizer-frames=4",
 ]  # fmt: skip
+"""A phase of the tokenizer of one iteration."""
+WORDS = {
+    "smoke": [*TINY, *PHASE],
+    "symbolic": TINY,
+    "laptop": [*TINY, *SHORT_PAST],
+    "swift": [*TINY, *SHORT_PAST, *PHASE, *NARROW["swift"]],
+    "swift-arm": [*TINY, *SHORT_PAST, *PHASE, *NARROW["swift"]],
+    "paper": [*TINY, *NARROW["paper"]],
+    "paper-code": [*TINY, *NARROW["paper"]],
+    "paper-quick": [*TINY, *NARROW["paper"]],
+}
+
+
+def words(preset: str) -> list[str]:
+    """The preset at toy size."""
+    return ["--preset", preset, *WORDS[preset]]
 
 
 def bytes_of(run: Path) -> dict:
@@ -58,7 +82,7 @@ class Stop(Exception):
     pass
 
 
-def stopped_at(iteration: int, words: list[str], monkeypatch) -> None:
+def stopped_at(iteration: int, asked: list[str], monkeypatch) -> None:
     """Run the command until that iteration's records are written, then drop dead."""
     real = Recorder.__call__
 
@@ -70,4 +94,4 @@ def stopped_at(iteration: int, words: list[str], monkeypatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Recorder, "__call__", until)
         with pytest.raises(Stop):
-            train(words)
+            train(asked)
