@@ -294,25 +294,19 @@ def _alive(pid: int) -> bool:
 
 
 def list_runs(folder: Path) -> list[dict]:
-    """Every run below the folder with its state, by name; one with damaged files is listed as damaged."""
+    """Every run below the folder with its state, by name."""
     rows = []
     for config_path in sorted(folder.rglob("config.json")):
-        row = dict.fromkeys(("preset", "body", "seed", "iteration", "episodes", "last_evaluation"))
-        row |= {"name": str(config_path.parent)}
+        run = RunFolder(config_path.parent)
         try:
-            found = _row(RunFolder(config_path.parent))
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            found = {"state": "damaged", "ablation": f"a file of it cannot be read: {error}"}
-        if found:
-            rows.append(row | found)
+            config = run.config()
+        except (OSError, json.JSONDecodeError):
+            continue
+        if "preset" not in config:
+            continue
+        exams = read_lines(run.path / "evaluations.jsonl")
+        facts = {key: config.get(key) for key in ("preset", "body", "seed", "ablation")}
+        rows.append(
+            {"name": str(run.path), **facts, **run.status(), "last_evaluation": exams[-1] if exams else None}
+        )
     return rows
-
-
-def _row(run: RunFolder) -> dict[str, Any]:
-    """Nothing where the file belongs to something else than a run."""
-    config = run.config()
-    if isinstance(config, dict) and "preset" not in config:
-        return {}
-    evaluations = read_lines(run.path / "evaluations.jsonl")
-    facts = {key: config.get(key) for key in ("preset", "body", "seed", "ablation")}
-    return {**facts, **run.status(), "last_evaluation": evaluations[-1] if evaluations else None}
