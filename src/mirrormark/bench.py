@@ -29,7 +29,9 @@ _TOKENIZER_SIZES = {"cuda": (2000, 512, 256), "cpu": (10, 16, 16)}
 
 
 def bench_learn(
-    preset: Literal["paper", "paper-code", "swift", "swift-arm", "symbolic", "laptop", "smoke"] = "paper",
+    preset: Literal[
+        "paper", "paper-code", "paper-quick", "swift", "swift-arm", "symbolic", "laptop", "smoke"
+    ] = "paper",
     device: Device = "auto",
     precision: Literal["fp32", "tf32", "bf16"] | None = None,
     cuda_graph: bool = True,

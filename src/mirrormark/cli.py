@@ -25,10 +25,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "report": ("mirrormark.report.commands:report", "write the report of an exam again from its tables"),
     "bench world": ("mirrormark.envs.bench:bench_world", "how fast the world runs here"),
     "bench tokenizer": (
-        "mirrormark.training.bench:bench_codec",
+        "mirrormark.bench:bench_tokenizer",
         "train each tokenizer for a while and compare what it sees",
     ),
-    "bench learn": ("mirrormark.training.bench:bench_learn", "how fast one train step runs here"),
+    "bench learn": ("mirrormark.bench:bench_learn", "how fast one train step runs here"),
     "bench exam": ("mirrormark.exam.bench:bench_exam", "how long the default exam takes here"),
     "bench chance": (
         "mirrormark.exam.chance:bench_chance",

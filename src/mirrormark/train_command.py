@@ -1,5 +1,6 @@
 """The words of `mirrormark train`: a preset by name, and any field of it by its dotted name."""
 
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -13,12 +14,12 @@ from mirrormark.training.commands import Device
 
 @dataclass(frozen=True)
 class Train:
-    """Train an agent, or resume a run. Every field of the preset can be overridden."""
+    """Train an agent, or resume a run. Every field of the preset can be overridden; -H says what each is."""
 
     config: Annotated[Config, tyro.conf.arg(name="")]
     """The preset's environment, agent and training."""
-    preset: str = "smoke"
-    """smoke, symbolic, laptop, swift, paper or paper-code."""
+    preset: Annotated[str, tyro.conf.arg(metavar="{" + ",".join(PRESETS) + "}")] = "smoke"
+    """What all other options are when they are left out."""
     body: str | None = None
     """Which body; None keeps the preset's."""
     seed: int = 0
@@ -29,16 +30,20 @@ class Train:
     """Go on with the run in that folder."""
     device: Device = "auto"
     """cpu, cuda, or auto: a GPU where there is one."""
+    print: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print the resolved configuration as JSON, and train nothing."""
 
 
 def train(arguments: list[str]) -> None:
     """Run the command with these words."""
     asked = parse(arguments)
     name, config = asked.preset, asked.config
-    out = asked.out or Path("runs") / f"{name}-{config.env.body}-seed{asked.seed}"
-    commands.train(
-        name, config.env, config.agent, config.training, asked.seed, out, asked.resume, asked.device
-    )
+    env, agent, training = config.env, config.agent, config.training
+    if asked.print:
+        print(json.dumps(commands.resolve(name, env, agent, training, asked.seed)[2], indent=1))
+        return
+    out = asked.out or Path("runs") / f"{name}-{env.body}-seed{asked.seed}"
+    commands.train(name, env, agent, training, asked.seed, out, asked.resume, asked.device)
 
 
 def parse(arguments: list[str]) -> Train:
@@ -48,6 +53,7 @@ def parse(arguments: list[str]) -> Train:
         Train,
         args=arguments,
         prog="mirrormark train",
+        compact_help=True,  # some 130 fields: -H tells what each is
         default=Train(config=preset(name), preset=name),
         config=(tyro.conf.AvoidSubcommands,),  # the preset says which agent and tokenizer
     )

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numba
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from mirrormark.agent.tokenizer import Tokenizer
@@ -23,7 +24,7 @@ from mirrormark.training.nan import NotFinite
 from mirrormark.training.recorder import Recorder
 from mirrormark.training.run_folder import RunError, RunFolder, list_runs, to_json
 from mirrormark.training.schedule import Iteration
-from mirrormark.training.trainer import Hook, Trainer, UnstableEnvs, run_iterations
+from mirrormark.training.trainer import Hook, Trainer, UnstableEnvs, check, run_iterations
 from mirrormark.training.weights import load_tokenizer, shipped
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -55,6 +56,23 @@ def shared_tokenizer(source: str | None, body: str) -> Tokenizer | None:
     return load_tokenizer(source)
 
 
+def resolve(
+    name: str, env: EnvConfig, agent: AgentConfig, config: TrainingConfig, seed: int
+) -> tuple[AgentConfig, Tokenizer | None, dict[str, Any]]:
+    """The agent as it will be, the tokenizer that it is given, and what config.json will hold."""
+    if seed < 0:
+        raise ValueError(f"--seed is {seed}: give a whole number of 0 or more.")
+    check(agent, config)
+    tokenizer = None
+    if config.tokenizer_phase is not None and agent.kind == "swift":
+        tokenizer = shared_tokenizer(config.tokenizer_phase.source, env.body)
+        if tokenizer is not None:
+            agent = replace(agent, tokenizer=tokenizer.config)
+    asked = {"preset": name, "body": env.body, "seed": seed, "ablation": env.ablation}
+    asked |= {"env": to_json(env), "agent": to_json(agent), "training": to_json(config)}
+    return agent, tokenizer, asked
+
+
 def train(
     name: str,
     env: EnvConfig,
@@ -67,16 +85,8 @@ def train(
     hooks: tuple[Hook, ...] = (),
 ) -> None:
     """Start or resume a run in the folder `out`."""
-    if seed < 0:
-        raise ValueError(f"--seed is {seed}: give a whole number of 0 or more.")
     place = choose_device(device)
-    tokenizer = None
-    if config.tokenizer_phase is not None and agent.kind == "swift":
-        tokenizer = shared_tokenizer(config.tokenizer_phase.source, env.body)
-        if tokenizer is not None:
-            agent = replace(agent, tokenizer=tokenizer.config)
-    asked = {"preset": name, "body": env.body, "seed": seed, "ablation": env.ablation}
-    asked |= {"env": to_json(env), "agent": to_json(agent), "training": to_json(config)}
+    agent, tokenizer, asked = resolve(name, env, agent, config, seed)
     # What cannot be used is refused before a folder is made.
     if resume:
         RunFolder.reopen(out, asked)
@@ -142,7 +152,7 @@ def _go_on(trainer: Trainer, run: RunFolder, console: Console) -> None:
     """Load the newest undamaged checkpoint; a run killed before its first one starts over."""
     if not checkpoint.names(run.checkpoints):
         console.print(f"{run.path} has no checkpoint yet: starting from the beginning.")
-        run.drop_after(0)
+        _drop_after(run, 0, console)
         return
     name, tree, complaints = checkpoint.load_newest(run.checkpoints)
     for complaint in complaints:
@@ -153,10 +163,15 @@ def _go_on(trainer: Trainer, run: RunFolder, console: Console) -> None:
             f"This run was saved by torch {then}; on {torch.__version__} it goes on, not bit for bit."
         )
     trainer.load_state(tree)
-    run.drop_after(trainer.next_iteration)
+    _drop_after(run, trainer.next_iteration, console)
     console.print(
         f"Resuming {run.path} at iteration {trainer.next_iteration} of {trainer.schedule.total_iterations}."
     )
+
+
+def _drop_after(run: RunFolder, iteration: int, console: Console) -> None:
+    for complaint in run.drop_after(iteration):
+        console.print(complaint, markup=False)
 
 
 def _standing(run: RunFolder) -> dict[str, Any]:
@@ -194,7 +209,7 @@ class _StopSoon:
         if self._asked:
             if not iteration.checkpoint:
                 self._records.save(iteration)
-            if not iteration.evaluate:
+            if not iteration.evaluation:
                 self._records.snapshot(iteration)
             raise Interrupted
 
@@ -217,15 +232,8 @@ def runs(folder: Path = Path("runs")) -> None:
     for row in rows:
         evaluation = row["last_evaluation"] or {}
         rates = [evaluation.get(key) for key in ("removal_rate", "chance_removal_rate")]
-        facts = [
-            row["name"],
-            row["preset"],
-            row["body"],
-            row["seed"],
-            row["state"],
-            row["iteration"],
-            row["episodes"],
-        ]
-        shown = ["" if rate is None else f"{rate:.2f}" for rate in rates]
-        table.add_row(*(str(fact) for fact in facts), *shown, row["ablation"] or "")
+        facts = [row[key] for key in ("name", "preset", "body", "seed", "state", "iteration", "episodes")]
+        facts += [f"{rate:.2f}" if isinstance(rate, float) else None for rate in rates]
+        facts.append(row.get("note") or row["ablation"])
+        table.add_row(*("" if fact is None else escape(str(fact)) for fact in facts))
     Console(width=None if sys.stdout.isatty() else 160).print(table)

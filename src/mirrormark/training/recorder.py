@@ -76,7 +76,7 @@ class Recorder:
         self.run.append("metrics.jsonl", row | metrics)
         for name, value in metrics.items():
             self._board.add_scalar(f"learn/{name}", value, trainer.learner.steps)
-        if iteration.evaluate:
+        if iteration.evaluation:
             self.evaluate(iteration)
         if iteration.checkpoint:
             self.save(iteration)

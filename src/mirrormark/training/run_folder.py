@@ -25,9 +25,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
+from mirrormark.config import AgentConfig, TrainingConfig
 from mirrormark.training.checkpoint import replace_bytes, write_json
+from mirrormark.training.env_config import EnvConfig
 
 _PACKAGES = ("mirrormark", "torch", "numpy", "mujoco", "numba", "gymnasium", "safetensors")
+_PARTS = {"env": EnvConfig, "agent": AgentConfig, "training": TrainingConfig}
+"""Of config.json."""
 _LOCK = "lock"
 _TRIES = 10
 """To lock a folder, 20 ms apart."""
@@ -55,6 +59,8 @@ def from_json(kind: Any, value: Any, name: str = "config") -> Any:
     """The configuration of type `kind` from what `to_json` made of it; unknown fields are refused, missing
     ones take their defaults."""
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        if not isinstance(value, dict):
+            raise RunError(f"{name} is {value!r}: it must be an object of fields.")
         hints = get_type_hints(kind)
         fields = {f.name for f in dataclasses.fields(kind)}
         unknown = set(value) - fields
@@ -71,19 +77,23 @@ def from_json(kind: Any, value: Any, name: str = "config") -> Any:
     if get_origin(kind) is not None and get_origin(kind) is not dict:
         nested = [o for o in options if dataclasses.is_dataclass(o) or get_origin(o) is tuple]
         if nested and isinstance(value, dict | list):
-            return from_json(_fitting(nested, value), value, name)
+            return from_json(_fitting(nested, value, name), value, name)
     return value
 
 
-def _fitting(options: list[Any], value: dict | list) -> Any:
+def _fitting(options: list[Any], value: dict | list, name: str) -> Any:
     """Which of several configurations these values are: that of their `kind`, else the smallest that knows all of
     their fields."""
     if len(options) == 1 or not isinstance(value, dict):
         return options[0]
     fields = {option: {f.name: f.default for f in dataclasses.fields(option)} for option in options}
-    named = [option for option in options if "kind" in value and fields[option].get("kind") == value["kind"]]
-    known = [option for option in named or options if set(value) <= set(fields[option])]
-    return min(known or named or options, key=lambda option: len(fields[option]))
+    if "kind" in value:
+        named = {fields[option]["kind"]: option for option in options if "kind" in fields[option]}
+        if value["kind"] not in named:
+            raise RunError(f"{name}.kind is {value['kind']!r}: this version knows {', '.join(named)}.")
+        return named[value["kind"]]
+    known = [option for option in options if set(value) <= set(fields[option])]
+    return min(known or options, key=lambda option: len(fields[option]))
 
 
 def versions() -> dict[str, Any]:
@@ -121,16 +131,22 @@ def _commit() -> str | None:
 
 
 def read_lines(path: Path) -> list[dict]:
-    """The complete lines of a JSONL file; a line torn by a kill is left out."""
-    if not path.exists():
-        return []
-    rows = []
-    for line in path.read_text().splitlines():
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return rows
+    """The rows of a JSONL file. A line that cannot be read is left out: torn by a kill, or damaged."""
+    rows = (_object(line) for line in _lines(path))
+    return [row for row in rows if row is not None]
+
+
+def _lines(path: Path) -> list[bytes]:
+    return [line for line in path.read_bytes().splitlines() if line.strip()] if path.exists() else []
+
+
+def _object(text: bytes) -> dict | None:
+    """None: these bytes are no JSON object."""
+    try:
+        found = json.loads(text)
+    except ValueError:  # not JSON, or not even text
+        return None
+    return found if isinstance(found, dict) else None
 
 
 class RunFolder:
@@ -174,6 +190,8 @@ class RunFolder:
         if state["state"] in ("running", "starting") and here:
             raise RunError(_taken(path, f"{state['pid']} on {state['host']}"))
         before = run.config()
+        if not _of_this_version(before):
+            raise RunError(f"{path} was written by an earlier version of mirrormark: start a new run.")
         if before.get("preset") != config.get("preset"):  # then hundreds of fields differ
             old = before.get("preset")
             raise RunError(f"{path} was started with preset {old}: give --preset {old}, or start a new run.")
@@ -220,24 +238,30 @@ class RunFolder:
 
     def config(self) -> dict:
         """What the run was started with."""
-        return json.loads((self.path / "config.json").read_text())
+        found = _object((self.path / "config.json").read_bytes())
+        if found is None:
+            raise RunError(f"{self.path / 'config.json'} is damaged: put a copy back, or start a new run.")
+        return found
 
     def status(self) -> dict:
-        """status.json, with "running" corrected to "killed" when that process is no more.
+        """status.json, with "running" corrected to "killed" when that process is no more; "killed", too, where
+        the file is missing or damaged.
 
         A process on another machine cannot be asked: it counts as killed when it has been silent for long.
         """
+        unknown = {"state": "killed", "pid": None, "iteration": 0, "episodes": 0}
         try:
-            status = json.loads((self.path / "status.json").read_text())
-        except (OSError, json.JSONDecodeError):
-            return {"state": "killed", "pid": None, "iteration": 0, "episodes": 0}
-        if status["state"] in ("running", "starting"):
-            here = status.get("host") == socket.gethostname()
-            silent_s = time.time() - status.get("updated_s", 0.0)
-            # The lock knows better than a number, which after a restart may be a stranger's.
-            held = self._held_by_another() if here else silent_s < _SILENT_S
-            if not (_alive(status["pid"]) if held is None else held):
-                status["state"] = "killed"
+            status = unknown | (_object((self.path / "status.json").read_bytes()) or {})
+        except OSError:
+            return unknown
+        if status["state"] not in ("running", "starting"):
+            return status
+        here, since_s = status.get("host") == socket.gethostname(), status.get("updated_s")
+        silent = not isinstance(since_s, int | float) or time.time() - since_s >= _SILENT_S
+        # The lock knows better than a number, which after a restart may be a stranger's.
+        held = self._held_by_another() if here else not silent
+        if not (_alive(status["pid"]) if held is None else held):
+            status["state"] = "killed"
         return status
 
     def note(self, state: str, **facts: Any) -> None:
@@ -251,13 +275,23 @@ class RunFolder:
         with open(self.path / file, "a") as out:
             out.write(json.dumps(told, allow_nan=False) + "\n")
 
-    def drop_after(self, iteration: int) -> None:
-        """Drop lines of iterations that will be lived again after a resume, and a line torn by a kill."""
+    def drop_after(self, iteration: int) -> list[str]:
+        """Drop rows of iterations that come again after a resume, and what cannot be read; a sentence for each
+        file that held such lines. A last one is torn by a kill and needs none."""
+        complaints = []
         for file in ("metrics.jsonl", "evaluations.jsonl"):
             path = self.path / file
-            if path.exists():
-                kept = [row for row in read_lines(path) if row["iteration"] < iteration]
-                replace_bytes(path, "".join(json.dumps(row) + "\n" for row in kept).encode())
+            lines = _lines(path)
+            if not lines:
+                continue
+            rows = [_object(line) for line in lines]
+            sound = [row for row in rows if row and isinstance(row.get("iteration"), int)]
+            kept = [row for row in sound if row["iteration"] < iteration]
+            replace_bytes(path, "".join(json.dumps(row) + "\n" for row in kept).encode())
+            lost = len(rows) - len(sound) - (rows[-1] is None)
+            if lost:
+                complaints.append(f"{path}: {lost} damaged line{'s' * (lost > 1)} left out.")
+        return complaints
 
 
 def _me() -> str:
@@ -278,8 +312,18 @@ def differences(old: Any, new: Any, name: str = "") -> Iterator[str]:
         yield f"{name} was {old}, now {new}"
 
 
-def _alive(pid: int) -> bool:
-    if pid == os.getpid():
+def _of_this_version(config: dict) -> bool:
+    """Whether this version would have written the very same."""
+    try:
+        return all(
+            to_json(from_json(kind, config[part], part)) == config[part] for part, kind in _PARTS.items()
+        )
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return False
+
+
+def _alive(pid: Any) -> bool:
+    if not isinstance(pid, int) or pid == os.getpid():
         return False  # an earlier run of this very process has ended, or we would not be here
     try:
         os.kill(pid, 0)
@@ -294,19 +338,27 @@ def _alive(pid: int) -> bool:
 
 
 def list_runs(folder: Path) -> list[dict]:
-    """Every run below the folder with its state, by name."""
+    """Every run below the folder with its state, by name; one whose config.json is damaged is listed as such."""
     rows = []
     for config_path in sorted(folder.rglob("config.json")):
-        run = RunFolder(config_path.parent)
-        try:
-            config = run.config()
-        except (OSError, json.JSONDecodeError):
-            continue
-        if "preset" not in config:
-            continue
-        exams = read_lines(run.path / "evaluations.jsonl")
-        facts = {key: config.get(key) for key in ("preset", "body", "seed", "ablation")}
-        rows.append(
-            {"name": str(run.path), **facts, **run.status(), "last_evaluation": exams[-1] if exams else None}
+        row = dict.fromkeys(
+            ("preset", "body", "seed", "ablation", "iteration", "episodes", "last_evaluation")
         )
+        row |= {"name": str(config_path.parent)}
+        try:
+            found = _row(RunFolder(config_path.parent))
+        except (OSError, RunError) as error:
+            found = {"state": "damaged", "note": str(error)}
+        if found:
+            rows.append(row | found)
     return rows
+
+
+def _row(run: RunFolder) -> dict[str, Any]:
+    """Nothing where the file belongs to something else than a run."""
+    config = run.config()
+    if "preset" not in config:
+        return {}
+    points = read_lines(run.path / "evaluations.jsonl")
+    facts = {key: config.get(key) for key in ("preset", "body", "seed", "ablation")}
+    return {**facts, **run.status(), "last_evaluation": points[-1] if points else None}

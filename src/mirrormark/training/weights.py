@@ -16,7 +16,7 @@ from mirrormark.training import checkpoint
 from mirrormark.training.build import build_agent
 from mirrormark.training.checkpoint import CheckpointError
 from mirrormark.training.env_config import EnvConfig
-from mirrormark.training.run_folder import from_json, to_json
+from mirrormark.training.run_folder import RunError, from_json, to_json
 
 TOKENIZER = "tokenizer."
 """What the names of a tokenizer's weights begin with."""
@@ -52,6 +52,19 @@ def rebuild(metadata: dict[str, Any]) -> Agent:
     """An agent of the described sizes, with fresh weights."""
     return build_agent(
         from_json(AgentConfig, metadata["agent"], "agent"), _senses(metadata), int(metadata["actions"])
+    )
+
+
+def _rebuilt(path: Path, metadata: dict[str, Any]) -> Agent:
+    try:
+        return rebuild(metadata)
+    except RunError:
+        raise _earlier(path) from None
+
+
+def _earlier(path: Path) -> CheckpointError:
+    return CheckpointError(
+        f"{path} was written by an earlier version of mirrormark: use that version, or train anew."
     )
 
 
@@ -104,8 +117,10 @@ def _shipped_or_why_not(body: str) -> Path:
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """What a snapshot or checkpoint says about its agent, and the weights in full precision. A shipped agent
-    may see with a tokenizer that is shipped by itself: about["tokenizer"] names it."""
+    may see with a tokenizer that is shipped by itself: metadata["tokenizer"] names it."""
     tree = checkpoint.load(path, only=("metadata", "weights", "learner.agent"))
+    if not {"agent", "env", "senses"} <= set(tree.get("metadata", ())):
+        raise _earlier(path)
     metadata, weights = tree["metadata"], tree["weights"] if "weights" in tree else tree["learner"]["agent"]
     full: dict[str, Tensor] = {k: v.float() if v.is_floating_point() else v for k, v in weights.items()}
     if "tokenizer" in metadata:
@@ -118,7 +133,7 @@ def load_tokenizer(path: Path | str) -> Tokenizer:
     """Only the tokenizer of a run folder, a checkpoint or a snapshot, whatever else its agent was made of."""
     found = find(Path(path))
     metadata, weights = read(found)
-    tokenizer = rebuild(metadata).tokenizer
+    tokenizer = _rebuilt(found, metadata).tokenizer
     own = {name.removeprefix(TOKENIZER): w for name, w in weights.items() if name.startswith(TOKENIZER)}
     if set(own) != set(tokenizer.state_dict()):
         raise CheckpointError(
@@ -132,7 +147,7 @@ def load_weights(path: Path | str, device: torch.device | str = "cpu") -> Loaded
     """The agent of a run folder, a checkpoint or a snapshot; replay and optimisers are not read."""
     found = find(Path(path))
     metadata, full = read(found)
-    agent = rebuild(metadata)
+    agent = _rebuilt(found, metadata)
     missing, unknown = agent.load_state_dict(full, strict=False)
     if unknown or any(not name.startswith(LEFT_OUT) for name in missing):
         raise CheckpointError(f"{found} does not fit the agent it describes: damaged, or of another version.")
