@@ -73,7 +73,7 @@ def test_the_example_in_the_docs_reads_it(swept, capsys):
     (example,) = re.findall(r"```python\n(.*?)```", page, re.S)
     exec(example.replace("DIR", str(folder.path)), {})
     told = capsys.readouterr().out
-    assert all(f"{seed['successes'] / seed['n']:.3f}" in told for seed in found["groups"][1]["by_seed"])
+    assert all(f"{seed['successes'] / seed['n']:g}" in told for seed in found["groups"][1]["by_seed"])
 
 
 def test_settings_stand_side_by_side_with_their_seeds_spread(swept):
@@ -165,7 +165,7 @@ def test_a_damaged_exam_is_told_and_the_others_are_reported(tmp_path):
         fake_train(folder, job)
         fake_exam(folder.exam(job.name), job.name, job.seed, 0.5)
     (folder.exam(jobs[0].name) / "episodes.parquet").write_bytes(b"torn")
-    (folder.run(jobs[1].name) / "evaluations.jsonl").write_bytes(bytes(range(128, 256)))
+    (folder.exam(jobs[1].name) / "results.json").write_bytes(bytes(range(128, 256)))
     found = write_results(jobs, folder)
     assert [one["job"] for one in found["failed"]] == [jobs[0].name, jobs[1].name]
     assert all(one["reason"].startswith("damaged: ") for one in found["failed"])
