@@ -31,7 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench learn": ("mirrormark.bench:bench_learn", "how fast one train step runs here"),
     "bench exam": ("mirrormark.exam.bench:bench_exam", "how long the default exam takes here"),
     "bench chance": (
-        "mirrormark.exam.chance:bench_chance",
+        "mirrormark.exam.bench:bench_chance",
         "how often motor babbling and the oracle remove a mark",
     ),
 }

@@ -85,7 +85,7 @@ def compare(scene, truth: Truth, eye: Eye, n: int, picture) -> tuple[np.ndarray,
     qpos = random_qpos(scene, n, seed=5)
     marks, surfaces = random_marks(scene, n, seed=6)
     poses = body_poses(scene.model, qpos)
-    ours = eye.see(*Poses(*poses, *poses, panes_of(scene.model, n), marks), np.zeros(n, np.uint64), 0)
+    ours = eye.render(*Poses(*poses, *poses, panes_of(scene.model, n), marks), np.zeros(n, np.uint64), 0)
     theirs = np.empty(ours.shape, int)
     for w in range(n):
         truth.pose(qpos[w], marks, w, surfaces[w])

@@ -65,7 +65,11 @@ def test_the_compiled_plate_is_the_pane(yaw: float, pitch: float, distance: floa
         ({"delay_control_steps": 3}, "only kind 'delayed' takes a delay"),
         ({"kind": "delayed", "delay_control_steps": -1}, "whole number"),
         ({"kind": "delayed", "delay_control_steps": 1.5}, "whole number"),
-        ({"distance_m": 0.0}, "distance_m is 0.0: give a positive number of metres"),
+        (
+            {"kind": "delayed", "delay_control_steps": 10**9},
+            "delay_control_steps is 1000000000: give at most 100",
+        ),
+        ({"distance_m": 0.0}, "distance_m is 0.0: give a number of metres above 0"),
         ({"distance_m": math.nan}, "distance_m is nan"),
         ({"width_m": -0.1}, "width_m is -0.1"),
         ({"height_m": math.inf}, "height_m is inf"),

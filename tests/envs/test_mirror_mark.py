@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -235,7 +236,7 @@ def test_a_sense_can_be_added_from_outside():
             self.joints = len(scene.joints)
 
         def space(self):
-            raise AssertionError("not asked here")
+            return spaces.Box(0, 99, (1,), np.int64)
 
         def perceive(self, sim_state):
             return np.full((len(sim_state.qpos), 1), self.joints)

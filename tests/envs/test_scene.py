@@ -12,10 +12,9 @@ import mujoco
 import numpy as np
 import pytest
 
-from mirrormark.envs import bodies, kinematics, scene
+from mirrormark.envs import bodies, physics, scene
 from mirrormark.envs.mirror import MirrorConfig
 from mirrormark.envs.mirror_mark import MirrorMarkEnvs
-from mirrormark.envs.registration import register_envs
 
 TOY = '''
 from mirrormark.envs.bodies import Body, Joint, MarkSurface, register
@@ -58,7 +57,6 @@ def test_a_third_body_lives_in_envs_and_gymnasium(toy: bodies.Body) -> None:
     observation, info = envs.reset(seed=0)
     assert observation["vision"].std() > 5 and info["mark_present"].all()
     envs.step(np.ones((2, 2), np.float32))
-    register_envs()
     env = gymnasium.make("mirrormark/Toy-v0", mirror=mirror)
     assert env.action_space.shape == (2,) and env.reset(seed=0)[0]["proprioception"].shape == (2,)
     for env_id in ("mirrormark/Toy-v0", "mirrormark/ToySymbolic-v0"):
@@ -76,7 +74,7 @@ def test_a_third_body_is_one_file(toy: bodies.Body) -> None:
     mujoco.mj_step(model, data, 50)
     qpos = data.qpos.copy()
     mujoco.mj_kinematics(model, data)
-    xpos, xmat = kinematics.poses(kinematics.tree(model), qpos[None])
+    xpos, xmat = physics.poses(physics.tree(model), qpos[None])
     np.testing.assert_allclose(xpos[0], data.xpos, atol=1e-9)
     np.testing.assert_allclose(xmat[0], data.xmat.reshape(-1, 3, 3), atol=1e-9)
     assert np.any(np.abs(qpos - built.rest_qpos) > 0.05)

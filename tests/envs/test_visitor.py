@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from mirrormark.envs.camera import joined, picture
 from mirrormark.envs.mark import site_near
 from mirrormark.envs.mirror import MirrorConfig
 from mirrormark.envs.mirror_mark import MirrorMarkEnvs
+from mirrormark.envs.senses import joined, picture
 
 STILL = np.zeros((2, 12), np.float32)
 
@@ -98,5 +98,5 @@ def test_moments_are_drawn_together_as_one_by_one(envs: MirrorMarkEnvs):
     first = envs.sim_state()
     envs.step(STILL + 0.5)
     both = picture(envs.scene, joined([first.only(0), envs.sim_state().only(1)]), "world", 32, 32)
-    assert np.array_equal(both[1], envs.render(1, width=32, height=32))
+    assert np.array_equal(both[1], envs.picture(1, width=32, height=32))
     assert not np.array_equal(both[0], both[1])

@@ -35,27 +35,27 @@ def make(
     rng = np.random.default_rng(7)
     episodes, steps = [], []
     for condition, rate in (RATES if rates is None else rates).items():
-        minded = conditions.get(condition).per_agent
-        for seed in seeds if minded else (-1,):
-            count = runs if minded or condition == "oracle" else chance_runs
-            rows = _episodes(rng, condition, seed, count, rate, minded).assign(eye=eye)
+        has_agent = conditions.get(condition).per_agent
+        for seed in seeds if has_agent else (-1,):
+            count = runs if has_agent or condition == "oracle" else chance_runs
+            rows = _episodes(rng, condition, seed, count, rate, has_agent).assign(eye=eye)
             rows["exam_seed"] += first_exam_seed
             episodes.append(rows)
-            steps.append(_steps(rng, rows, minded, fall_nats, drift_nats))
+            steps.append(_steps(rng, rows, has_agent, fall_nats, drift_nats))
     return (
         check(pd.concat(episodes, ignore_index=True), EPISODES, "episodes"),
         check(pd.concat(steps, ignore_index=True), STEPS, "steps"),
     )
 
 
-def _episodes(rng, condition, seed, n, rate, minded):
+def _episodes(rng, condition, seed, n, rate, has_agent):
     world = np.arange(n)
     removed = rng.random(n) < rate
     side = np.array(["left", "middle", "right"])[world % 3]
     return pd.DataFrame(
         {
-            "run": f"seed-{seed}" if minded else "chance",
-            "checkpoint": "last" if minded else "-",
+            "run": f"seed-{seed}" if has_agent else "chance",
+            "checkpoint": "last" if has_agent else "-",
             "body": "infant",
             "condition": condition,
             "training_seed": seed,
@@ -66,17 +66,18 @@ def _episodes(rng, condition, seed, n, rate, minded):
             "removed_s": np.where(removed, rng.uniform(1.0, 4.0, n).round(2), np.nan),
             "hand": np.where(side == "left", "left", "right"),
             "site": np.where(world % 2, "head_geom", "chest_geom"),
+            "region": np.where(world % 2, "head", "chest"),
             "side": side,
             "site_x_m": 0.07,
             "site_y_m": np.array([0.04, 0.0, -0.04])[world % 3],
             "site_z_m": 0.1,
-            "mark_px_start": rng.integers(0, 25, n) if minded else -1,
+            "mark_px_start": rng.integers(0, 25, n) if has_agent else -1,
             "yoked_touched": rng.random(n) < 0.1,
         }
     )
 
 
-def _steps(rng, episodes, minded, fall_nats, drift_nats):
+def _steps(rng, episodes, has_agent, fall_nats, drift_nats):
     n = len(episodes)
     t_s = (0.05 * np.arange(CONTROL_STEPS)).round(6)[None]
     removed_s = episodes["removed_s"].to_numpy()[:, None]
@@ -92,8 +93,8 @@ def _steps(rng, episodes, minded, fall_nats, drift_nats):
         t_s=np.tile(t_s[0], n),
         distance_m=(distance + 0.002 * rng.random((n, CONTROL_STEPS))).ravel(),
         yoked_distance_m=0.1,
-        expected_free_energy_nats=g.ravel() if minded else np.nan,
-        mirror_share_of_view=0.6 if minded else np.nan,
-        mark_px=np.where(gone, 0.0, 15.0).ravel() if minded else np.nan,
-        mark_in_view=1.0 if minded else np.nan,
+        expected_free_energy_nats=g.ravel() if has_agent else np.nan,
+        mirror_share_of_view=0.6 if has_agent else np.nan,
+        mark_px=np.where(gone, 0.0, 15.0).ravel() if has_agent else np.nan,
+        mark_in_view=1.0 if has_agent else np.nan,
     )

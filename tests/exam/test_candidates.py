@@ -7,7 +7,7 @@ import pytest
 
 from mirrormark.exam import candidates
 from mirrormark.exam.conditions import EXAM
-from mirrormark.exam.exam_run import Settings, take_exam
+from mirrormark.exam.run import Settings, take_exam
 from mirrormark.training.weights import describe, save_snapshot
 
 

@@ -1,4 +1,4 @@
-"""Conditions as changes of a training run's own world, and what the mirror shows in them."""
+"""Conditions as changes of the agent's own environment, and what the mirror shows in them."""
 
 import dataclasses
 import math
@@ -9,11 +9,10 @@ import pytest
 from mirrormark.envs.babbling import BabblingConfig
 from mirrormark.envs.mark import MarkConfig
 from mirrormark.envs.mirror import MirrorConfig
-from mirrormark.exam import conditions, exam_run, hidden_site
+from mirrormark.exam import candidates, conditions, hidden_site, run
 from mirrormark.exam.agents import BabblingAgent, OracleAgent
 from mirrormark.exam.conditions import EXAM
-from mirrormark.exam.protocol import RunKey, run_condition
-from mirrormark.exam.view import mark_in_view, reflected_mark
+from mirrormark.exam.protocol import RunKey, mark_in_view, reflected_mark, run_condition
 from mirrormark.training.env_config import EnvConfig
 
 KEYS = RunKey("r", "c", "infant", EXAM, 0, "flexor", "pixels")
@@ -21,7 +20,7 @@ BLIND = EnvConfig(senses=("proprioception",))
 
 
 def test_a_leak_removes_the_mark_and_needs_no_mirror():
-    """The oracle, planted as an agent: it passes "removal" and fails "needs the mirror"."""
+    """The oracle in the agent's place: it removes marks, and as often without a mirror."""
     removed = {}
     for name in (EXAM, "absent", "sham"):
         condition = conditions.get(name)
@@ -61,8 +60,9 @@ def test_a_mark_out_of_sight_is_not_seen_but_can_be_reached(body):
 
 def test_a_body_without_such_a_site_leaves_the_condition_out(monkeypatch):
     monkeypatch.setattr(conditions, "hidden_site", lambda setup: None)
-    settings = exam_run.Settings(conditions=(EXAM, "unseen"))
-    (name, reason), *rest = exam_run.left_out(BLIND, settings).items()
+    blind = dataclasses.replace(candidates.untrained("smoke"), setup=BLIND)
+    settings = run.Settings(conditions=(EXAM, "unseen"))
+    (name, reason), *rest = run.left_out([blind], settings).items()
     assert name == "unseen" and "no site within reach" in reason and not rest
 
 
@@ -74,7 +74,7 @@ def test_a_site_that_the_mirror_shows_is_no_hidden_one():
     assert hidden_site._unseen(BLIND, [front] * 4) == []
 
 
-def test_conditions_are_changes_of_the_lifes_own_world():
+def test_conditions_are_changes_of_the_agents_own_environment():
     setup = dataclasses.replace(
         BLIND,
         mirror=MirrorConfig(distance_m=0.2, yaw_rad=0.05, pitch_rad=0.02, width_m=0.22),

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from synthetic_tables import make
 
-from mirrormark.exam import measures, runs, tables
+from mirrormark.exam import measures, tables
 from mirrormark.exam.before_after import before_after
 
 
@@ -128,10 +128,10 @@ def test_the_control_of_time_has_an_error_of_its_own():
 
 def test_first_touch_is_censored_where_no_hand_came():
     episodes, steps = make({"mirror": 0.5})
-    touched = runs.first_touch(steps, reach_m=0.02)
+    touched = measures.first_touch(steps, reach_m=0.02)
     assert touched["touched"].sum() == episodes["removed"].sum()
     assert (touched.loc[~touched["touched"], "time_s"] == 4.95).all()
-    curve = runs.first_touch_curve(steps, 0.02)
+    curve = measures.first_touch_curve(steps, 0.02)
     assert curve.share[-1] == pytest.approx(1 - episodes["removed"].mean())
 
 
@@ -142,20 +142,20 @@ def test_failures_are_named():
     steps.loc[(world == 0) & early, ["mark_px", "mark_in_view"]] = [0.0, 0.0]
     steps.loc[(world == 1) & early, "mark_px"] = 0.0
     steps.loc[(world == 2) & (steps["t_s"] == 2.0), "distance_m"] = 0.03
-    counts, labels = runs.failures(episodes, steps)
+    counts, labels = measures.failures(episodes, steps)
     assert labels.tolist() == ["out of view", "hidden by hand", "approached", "not approached"]
-    assert counts == dict.fromkeys(runs.FAILURES, 1)
+    assert counts == dict.fromkeys(measures.FAILURES, 1)
 
 
 @pytest.mark.parametrize(("left", "label"), [(0.2, "hidden by hand"), (0.3, "not approached")])
 def test_an_edge_that_peeps_out_is_a_hidden_mark(left, label):
     episodes, steps = make({"mirror": 0.0}, runs=1)
     steps["mark_px"] = np.where(steps["t_s"] <= 3.0, left * 20, 20.0)
-    assert runs.failures(episodes, steps)[1].tolist() == [label]
+    assert measures.failures(episodes, steps)[1].tolist() == [label]
 
 
 def test_a_removed_run_is_never_called_failed():
-    counts, _ = runs.failures(*make({"mirror": 1.0}, runs=10))
+    counts, _ = measures.failures(*make({"mirror": 1.0}, runs=10))
     assert sum(counts.values()) == 0
 
 
@@ -172,19 +172,19 @@ def test_sides_and_breakdown():
 
 def test_distance_band():
     _, steps = make({"mirror": 0.5}, runs=20)
-    band = runs.distance_over_time(steps)
+    band = measures.distance_over_time(steps)
     assert len(band) == 100 and (band["low"] <= band["mean"]).all() and (band["mean"] <= band["high"]).all()
-    assert runs.mean_distance_m(steps)["n"] == 20
+    assert measures.mean_distance_m(steps)["n"] == 20
 
 
 def test_tables_round_trip_and_name_what_is_missing(tmp_path):
     episodes, _ = make({"mirror": 0.5}, runs=3)
     path = tmp_path / "episodes.parquet"
     tables.write(episodes, path, tables.EPISODES)
-    assert tables.features(path, tables.EPISODES).equals(episodes)
+    assert tables.read(path, tables.EPISODES).equals(episodes)
     assert [p.name for p in tmp_path.iterdir()] == ["episodes.parquet"]
     with pytest.raises(ValueError, match="'hand' is missing"):
         tables.check(episodes.drop(columns="hand"), tables.EPISODES, "episodes")
     with pytest.raises(ValueError, match="does not exist"):
-        tables.features(tmp_path / "none.parquet", tables.STEPS)
+        tables.read(tmp_path / "none.parquet", tables.STEPS)
     assert np.isnan(episodes.loc[~episodes["removed"], "removed_s"]).all()

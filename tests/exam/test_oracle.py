@@ -23,7 +23,7 @@ def test_the_oracle_removes_nearly_every_mark(body):
 
 
 def test_the_oracle_needs_no_mirror():
-    """It is told the mark's place, so a covered mirror must not stop it: it cannot pass for seeing."""
+    """It knows the mark's place, so a covered mirror must not stop it: it cannot pass for seeing."""
     envs = MirrorMarkEnvs("infant", 20, senses=("proprioception",), mirror=MirrorConfig(kind="covered"))
     envs.reset(seed=0)
     oracle = Oracle(envs)

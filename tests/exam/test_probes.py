@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mirrormark.agent.tokenizer import TokenizerConfig
-from mirrormark.exam import candidates, crossing, probes
+from mirrormark.exam import candidates, probes
 from mirrormark.training.env_config import build_agent
 
 
@@ -17,16 +17,16 @@ def agent():
     return candidates.untrained("smoke")
 
 
-def test_painted_is_one_for_the_mark_and_zero_without():
+def test_mark_share_is_one_for_the_mark_and_zero_without():
     mark = torch.zeros(2, 4, 4, 3)
     mark[:, 1, 1] = 0.5
     bare = torch.rand(2, 4, 4, 3)
-    assert probes.painted(bare + mark, bare, mark) == pytest.approx(1.0)
-    assert probes.painted(bare, bare, mark) == 0.0
+    assert probes.mark_share(bare + mark, bare, mark) == pytest.approx(1.0)
+    assert probes.mark_share(bare, bare, mark) == 0.0
 
 
 TOKENIZERS = {
-    "senses": {},
+    "grid": {},
     "categorical": {
         "tokenizer": TokenizerConfig("categorical", variables=4, classes=4, channels=2, embedding=64)
     },
@@ -55,13 +55,13 @@ def test_the_chosen_posture_is_the_most_familiar_one(agent, monkeypatch, sign):
     """A self-prior that knows the truth errs by no more than a bin; one that wants the opposite errs most."""
     angles = agent.agent.tokenizer.slices["proprioception"]
 
-    def knows(tokens):
-        known = tokens[:, angles].view(crossing.RUNS, crossing.POSTURES, -1).float()
-        away = (known - known[:, crossing.POSTURES // 2, None]).abs().sum(-1)
+    def log_prob(tokens):
+        known = tokens[:, angles].view(probes.RUNS, probes.POSTURES, -1).float()
+        away = (known - known[:, probes.POSTURES // 2, None]).abs().sum(-1)
         return -sign * away.flatten()
 
-    monkeypatch.setattr(agent.agent.self_prior, "log_prob", knows)
-    found = crossing.chosen_angles(agent.agent, agent.setup)
+    monkeypatch.setattr(agent.agent.self_prior, "log_prob", log_prob)
+    found = probes.chosen_angles(agent.agent, agent.setup)
     assert found["self-prior"] <= 0.3 * found["chance"] if sign > 0 else found["self-prior"] > found["chance"]
 
 
@@ -69,10 +69,10 @@ def test_vision_from_angles_sees_nothing_of_its_own_frame(agent):
     """Two frames that differ only in their pictures get the same tokens, but for the room of the other."""
     frames = probes.paired(agent.agent, agent.setup, 0).bare
     torch.manual_seed(0)
-    ours = crossing._vision_given_angles(agent.agent, agent.agent.tokenizer, frames)
+    ours = probes._vision_given_angles(agent.agent, agent.agent.tokenizer, frames)
     torch.manual_seed(0)
     black = frames | {"vision": torch.zeros_like(frames["vision"])}
-    theirs = crossing._vision_given_angles(agent.agent, agent.agent.tokenizer, black)
+    theirs = probes._vision_given_angles(agent.agent, agent.agent.tokenizer, black)
     for name, tokens in ours.items():
         assert torch.equal(tokens, theirs[name]), name
 

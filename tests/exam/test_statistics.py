@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mirrormark.exam import statistics as st
-from mirrormark.exam.coverage import simulate
+from mirrormark.exam.statistics import simulate
 
 Z = 1.959964
 """Of 95%, two-sided."""

@@ -1,4 +1,4 @@
-"""Helpers beside the exam. They are forked before threads start, so a process of its own sits each exam."""
+"""Helpers beside the exam. They are forked before threads start: each exam runs in a process of its own."""
 
 import os
 import signal
@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from mirrormark.exam import candidates, commands
-from mirrormark.exam.exam_run import Settings
+from mirrormark.exam.run import Settings
 
 CONDITIONS = ("mirror", "absent", "untrained", "iid", "oracle")
 SCRIPT = f"""
 import os, signal, sys, torch
 from pathlib import Path
 from mirrormark.exam import commands, workers
-from mirrormark.exam.exam_run import Settings
+from mirrormark.exam.run import Settings
 from mirrormark.report import report
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
@@ -26,15 +26,15 @@ workers.CORES_EACH = 1
 torch.set_num_threads(1)
 out, runs, first = Path(sys.argv[1]), int(sys.argv[2]), os.getpid()
 
-def summon():
+def load():
     if "broken" in sys.argv and os.getpid() != first:
         raise RuntimeError("no agent here")
-    return commands.load_candidates((), "smoke", None, "cpu")
+    return commands.load_examinees((), (), "smoke", None, "cpu")
 
-with workers.worker_pool(summon, "cuda") as helpers:
+with workers.worker_pool(load, "cuda") as helpers:
     assert helpers is not None
     print("begun", flush=True)
-    commands.examine(summon(), out, Settings(runs, 0, 4, conditions={CONDITIONS}), None, helpers)
+    commands.examine(load(), out, Settings(runs, 0, 4, conditions={CONDITIONS}), None, helpers)
     report.write(out, helpers)
 """
 
@@ -60,7 +60,7 @@ def test_with_helpers_the_exam_finds_the_same_and_none_is_left(alone, tmp_path):
     _, errors = process.communicate(timeout=200)
     assert process.returncode == 0 and "helper failed" not in errors, errors
     assert (tmp_path / "exam" / "results.json").read_bytes() == (alone / "results.json").read_bytes()
-    assert (tmp_path / "exam" / "report.html").exists() and (tmp_path / "exam" / "film.mp4").exists()
+    assert (tmp_path / "exam" / "report.html").exists() and any((tmp_path / "exam").glob("film-*.mp4"))
     assert _gone(process.pid)
 
 

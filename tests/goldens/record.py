@@ -193,7 +193,7 @@ PARTS: dict[str, Callable[[], Record]] = {
     "on_policy": on_policy,
     **{
         f"exam/{body}/{condition}": lambda body=body, condition=condition: exam(body, condition)
-        for body in BODIES
+        for body in ("infant",)
         for condition in ("mirror", "absent")
     },
 }

@@ -61,11 +61,11 @@ def chromium() -> Iterator:
 
 @contextmanager
 def open_lab(session, out: Path) -> Iterator:
-    """The session's page, paused: the mark is looked for where the body is now."""
+    """The session's page, paused: the mark is searched where the body is now."""
     from mirrormark.lab.command import free_port
-    from mirrormark.lab.page import Page
+    from mirrormark.lab.server import LabServer
 
-    page = Page(session, out, port=free_port("localhost", 8090))
+    page = LabServer(session, out, port=free_port("localhost", 8090))
     page.pace.pause(True)
     try:
         yield page

@@ -18,8 +18,7 @@ from lab_tabs import (
     wait_for_text,
 )
 
-from mirrormark.lab.agents import Agents
-from mirrormark.lab.session import Session
+from mirrormark.lab.session import Agents, Session
 
 
 @pytest.fixture(scope="module")
@@ -79,17 +78,17 @@ def test_tabs_share_one_world_and_one_that_drops_breaks_nothing(browser, lab, ta
     second = open_tab(browser, lab, 800, 560, complaints)
     wait_for(lambda: len(lab.server.get_clients()) == 2, "two tabs are open")
     second.get_by_role("button", name="Pause / go on").click()
-    wait_for(lambda: not lab.pace.paused, "life did not go on")
+    wait_for(lambda: not lab.pace.paused, "the simulation did not go on")
     wait_for_text(tab, "#state", "control steps a second")
     second.context.close()
     wait_for(lambda: len(lab.server.get_clients()) == 1, "the closed tab is still there")
     before = lab.session.t_s
-    wait_for(lambda: lab.session.t_s > before + 0.2, "life stopped with the tab")
+    wait_for(lambda: lab.session.t_s > before + 0.2, "the simulation stopped with the tab")
     clock = "parseFloat(document.querySelector('#state').innerText.split('time')[1])"
     await_script(tab, f"{clock} > {before}")
     tab.bring_to_front()
     tab.get_by_role("button", name="Pause / go on").click()
-    wait_for(lambda: lab.pace.paused, "life did not pause")
+    wait_for(lambda: lab.pace.paused, "the simulation did not pause")
     assert lab.pace.problem is None and not complaints
 
 

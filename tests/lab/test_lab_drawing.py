@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from mirrormark.lab.agents import Agents
 from mirrormark.lab.command import free_port
-from mirrormark.lab.pace import Pace
-from mirrormark.lab.session import Session
+from mirrormark.lab.session import Agents, GCurve, Session
 
 pytest.importorskip("viser", reason="the lab's page needs viser (pip install 'mirrormark[lab]')")
-from mirrormark.lab.agent_view import Thinker, expect, reconstruct
-from mirrormark.lab.reflection import TEXELS, PaneEye, in_front
 from mirrormark.lab.shapes import instances_of, unit_meshes
+from mirrormark.lab.threads import AgentPictures, Pace, Pictures, within
+from mirrormark.lab.view import TEXELS, PaneEye, in_front
+from mirrormark.training.rollout import encode
 
 SPHERES = ("bead", "ball", "globe")
 VIEWER = np.array([-0.42, -0.22, 0.40])
@@ -96,49 +95,105 @@ def test_only_viewers_before_the_mirror_see_into_it(session: Session):
     assert not in_front(pane, pane.centre - 0.3 * pane.mat[:, 2])
 
 
-def test_the_agent_is_shown_as_it_is(session: Session):
+def test_the_three_pictures_are_of_one_instant(session: Session):
     session.step()
-    agent, look = session.candidate.agent, session.look()
-    assert look.tokens is not None
-    seen, expected = reconstruct(agent, look.tokens), expect(agent, look.observation)
-    for picture in (seen, expected):
-        assert picture is not None and picture.shape == (64, 64, 3) and picture.dtype == np.uint8
-    decoded = agent.decode(look.tokens)["vision"][0]
-    assert np.abs(seen / 255 - 0.5 - decoded.numpy().clip(-0.5, 0.5)).max() < 0.003
+    snapshot = session.snapshot()
+    shown = Pictures.of(snapshot)
+    assert shown.eye is snapshot.picture and shown.t_s == snapshot.t_s
+    for picture in shown[1:]:
+        assert picture.shape == (64, 64, 3) and picture.dtype == np.uint8
+    agent = snapshot.agent
+    with torch.no_grad():
+        tokens = encode(agent, snapshot.observation, sample=False)
+        decoded = agent.decode(tokens)["vision"][0]
+    assert shown.reconstruction is not None
+    assert np.abs(shown.reconstruction / 255 - 0.5 - decoded.numpy().clip(-0.5, 0.5)).max() < 0.003
 
 
-def test_a_agent_without_pixels_has_no_pictures():
+def test_while_paused_the_pictures_follow_every_change(session: Session):
+    pictures = AgentPictures(session)
+    pictures.start()
+    try:
+        session.stick_in_sight(1)
+        for change in (session.remove, lambda: session.stick_in_sight(0), session.step):
+            change()
+            end = time.monotonic() + 20
+            while pictures.latest.eye is not session.world.picture and time.monotonic() < end:
+                time.sleep(0.02)
+            assert pictures.latest.eye is session.world.picture
+            assert pictures.latest.expectation is not None and pictures.problem is None
+    finally:
+        pictures.close()
+
+
+def test_an_agent_without_pixels_has_no_pictures():
     session = Session(Agents(preset="symbolic", shipped=lambda body: None), "infant")
     session.step()
-    look, agent = session.look(), session.candidate.agent
-    assert (
-        look.picture.shape == (64, 64, 3) and look.picture.std() > 10
-    )  # people still see what the eye would
-    assert reconstruct(agent, look.tokens) is None and expect(agent, look.observation) is None
+    shown = Pictures.of(session.snapshot())
+    assert shown.eye.shape == (64, 64, 3) and shown.eye.std() > 10  # people still see what the eye would
+    assert shown.reconstruction is None and shown.expectation is None
     assert session.candidate.setup.ablation
 
 
-def test_life_goes_at_its_pace_pauses_and_ends(session: Session):
-    pace, thinker = Pace(session), Thinker(session)
+def test_pictures_that_fail_are_reported_and_the_thread_goes_on(session: Session, monkeypatch):
+    def fail(snapshot) -> None:
+        raise RuntimeError("no more")
+
+    monkeypatch.setattr(Pictures, "of", fail)
+    pictures = AgentPictures(session)
+    pictures.start()
+    end = time.monotonic() + 20
+    while pictures.problem is None and time.monotonic() < end:
+        time.sleep(0.02)
+    assert pictures.problem == "No pictures of this instant: no more" and pictures.is_alive()
+    monkeypatch.undo()
+    session.step()
+    while pictures.problem and time.monotonic() < end:
+        time.sleep(0.02)
+    assert pictures.problem is None and pictures.latest.eye is session.world.picture
+    pictures.close()
+
+
+def test_the_simulation_keeps_its_pace_pauses_and_ends(session: Session):
+    pace = Pace(session)
     pace.start()
-    thinker.start()
     began = time.perf_counter()
-    while (
-        pace.steps_per_s == 0 or thinker.thoughts.expectation is None
-    ) and time.perf_counter() - began < 20:
+    while pace.steps_per_s == 0 and time.perf_counter() - began < 20:
         time.sleep(0.05)
     pace.pause(True)
     with session.lock:
         at = session.t_s
     time.sleep(0.2)
     assert at > 0 and session.t_s - at <= 0.05 and pace.steps_per_s == 0 and pace.problem is None
-    assert thinker.thoughts.reconstruction is not None and thinker.thoughts.expectation is not None
     pace.close()
-    thinker.close()
-    assert not pace.is_alive() and not thinker.is_alive()
+    assert not pace.is_alive()
 
 
-def test_life_that_breaks_says_so(session: Session, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("speed", [0.0, -1.0, 100.0, float("nan"), float("inf")])
+def test_an_impossible_speed_is_refused_and_changes_nothing(session: Session, speed: float):
+    pace = Pace(session)
+    with pytest.raises(ValueError, match=r"give a number from 0.1 to 4"):
+        pace.speed = speed
+    assert pace.speed == 1.0
+
+
+def test_numbers_out_of_limits_are_known():
+    assert within(0.2, 0.12, 0.4)
+    assert not any(within(value, 0.12, 0.4) for value in (1e308, float("inf"), float("nan"), -1.0))
+
+
+def test_g_has_a_mean_of_half_a_second_and_a_band_of_what_is_usual():
+    steps = [(0.05 * k, 10.0 + k % 2, False) for k in range(60)]
+    curve = GCurve.of(steps)
+    assert curve.mean[0] == 10 and np.allclose(curve.mean[10:], 10.5)
+    assert curve.usual == pytest.approx((10.5, 10.5))
+    marked = [(3 + 0.05 * k, 100.0, True) for k in range(20)]
+    assert GCurve.of(steps + marked).usual == pytest.approx((10.5, 10.5))  # marked steps are no part of it
+    assert GCurve.of(steps + marked).mean[-1] == pytest.approx(100)
+    assert GCurve.of(steps[:30]).usual is None and len(GCurve.of([]).t_s) == 0
+
+
+def test_a_simulation_that_breaks_says_so(session: Session, monkeypatch: pytest.MonkeyPatch):
     def fail() -> None:
         raise RuntimeError("no more")
 
@@ -149,17 +204,17 @@ def test_life_that_breaks_says_so(session: Session, monkeypatch: pytest.MonkeyPa
         if pace.problem:
             break
         time.sleep(0.02)
-    assert pace.problem == "Life stopped: no more" and pace.paused
+    assert pace.problem == "The simulation stopped: no more" and pace.paused
     pace.close()
 
 
-def test_life_rests_while_nobody_looks(session: Session):
-    looked_at = threading.Event()
-    pace, before = Pace(session, wanted=looked_at.is_set), session.t_s
+def test_the_simulation_rests_while_no_tab_is_open(session: Session):
+    watched = threading.Event()
+    pace, before = Pace(session, wanted=watched.is_set), session.t_s
     pace.start()
     time.sleep(0.2)
     assert session.t_s == before
-    looked_at.set()
+    watched.set()
     end = time.monotonic() + 20
     while session.t_s == before and time.monotonic() < end:
         time.sleep(0.02)
@@ -179,7 +234,7 @@ def test_a_busy_port_gives_the_next_free_one():
         free_port("no-such-host.invalid", 8080)
 
 
-def test_the_shipped_size_lives_at_twenty_control_steps_a_second():
+def test_the_shipped_size_runs_at_twenty_control_steps_a_second():
     """Processor time of one core, so that other programs on the machine do not decide the test."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

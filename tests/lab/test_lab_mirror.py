@@ -10,8 +10,7 @@ from lab_tabs import open_lab
 
 from mirrormark.envs.mirror import MirrorConfig
 from mirrormark.exam import candidates
-from mirrormark.lab.agents import Agents
-from mirrormark.lab.session import Session
+from mirrormark.lab.session import Agents, Session
 from mirrormark.training.weights import describe, save_snapshot
 
 pytest.importorskip("viser", reason="the lab's page needs viser (pip install 'mirrormark[lab]')")

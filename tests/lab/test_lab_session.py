@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from mirrormark.exam.oracle import Oracle
-from mirrormark.lab.agents import SHIPPED, UNTRAINED, Agents
-from mirrormark.lab.session import MOVERS, POLICY, Session
+from mirrormark.lab.session import MOVERS, POLICY, SHIPPED, UNTRAINED, Agents, Session
 from mirrormark.training.weights import describe, save_snapshot
 
 FOREHEAD = np.array([0.06, 0.02, 0.045])
@@ -105,8 +104,27 @@ def test_clicks_beside_the_body_and_at_the_back_of_the_mirror_do_nothing(session
 def test_a_mark_that_the_eye_cannot_see_says_so(session: Session):
     behind = in_world(session, "skull", np.array([-0.1, 0.0, 0.02]))
     answer = session.click(behind - np.array([0.1, 0.0, 0.0]), (1.0, 0.0, 0.0))
-    assert answer.done and "cannot see" in answer.text
+    assert answer.done and "cannot see it" in answer.text and "Mark its" in answer.text
     assert session.world.mark_on and session.world.mark_px == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "surface", "word"), [("infant", 0, "head"), ("infant", 1, "chest"), ("arm", 1, "torso")]
+)
+def test_a_mark_is_put_where_the_eye_sees_it(session: Session, body: str, surface: int, word: str):
+    session.set_body(body)
+    answer = session.stick_in_sight(surface)
+    assert answer.done and f"on the {word}: the eye sees it" in answer.text
+    assert session.world.mark_px > 5 and session.counts.stuck == 1
+    if (body, surface) == ("infant", 0):
+        assert session.world.envs.mark_state.pos[0, 2] > session.world.envs.scene.eye_pos_m[2]
+
+
+def test_counts_are_of_one_body(session: Session):
+    session.stick_in_sight(1)
+    session.remove()
+    session.set_body("arm")
+    assert session.counts.stuck == session.counts.by_person == 0
 
 
 def test_without_a_mirror_the_mark_is_on_but_not_seen(session: Session):
@@ -171,7 +189,7 @@ def test_every_mover_moves_and_g_is_known_for_each_step(session: Session):
         session.set_mover("magic")
 
 
-def test_equal_seeds_live_equal_lives(agents: Agents):
+def test_equal_seeds_give_equal_runs(agents: Agents):
     trainers = []
     for _ in range(2):
         torch.manual_seed(0)  # the posterior is sampled
@@ -188,11 +206,13 @@ def test_reset_takes_the_seed_or_the_next(session: Session):
     assert session.seed == 1 and not np.array_equal(session.world.envs.xpos, first)
     session.reset(0)
     assert np.array_equal(session.world.envs.xpos, first)
-    with pytest.raises(ValueError, match="0 or more"):
-        session.reset(-1)
+    for seed in (-1, 10**20, 1e300):
+        with pytest.raises(ValueError, match="from 0 to 2147483647"):
+            session.reset(seed)  # pyright: ignore[reportArgumentType]
+    assert session.seed == 0
 
 
-def test_the_arm_lives_too(session: Session):
+def test_the_arm_runs_too(session: Session):
     session.set_body("arm")
     session.step()
     assert session.agent_name == UNTRAINED and session.world.envs.actions == 6
@@ -248,4 +268,14 @@ def test_a_recording_is_a_film_and_a_table(session: Session, tmp_path: Path):
     assert (green[:3] > 0).all() and green[3] == 0
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
     with pytest.raises(ValueError, match="nothing was recorded"):
+        session.recorder.stop()
+
+
+def test_a_recording_ends_with_its_body_and_its_start(session: Session):
+    for change in (lambda: session.set_body("arm"), session.reset):
+        session.recorder.start()
+        session.step()
+        change()
+        session.step()
+        assert not session.recorder.running and len(session.recorder) == 1
         session.recorder.stop()

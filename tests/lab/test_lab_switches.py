@@ -1,5 +1,6 @@
 """Every switch of the lab's page, turned in a real browser; and who may not turn them."""
 
+import asyncio
 import contextlib
 import http.client
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from lab_tabs import (
     choose,
     chromium,
     in_mirror,
+    newest,
     open_lab,
     open_tab,
     set_number,
@@ -22,10 +24,11 @@ from lab_tabs import (
 )
 
 from mirrormark.exam import candidates
-from mirrormark.lab.agents import UNTRAINED, Agents
-from mirrormark.lab.session import POLICY, Session
+from mirrormark.lab.session import POLICY, UNTRAINED, Agents, Session
 from mirrormark.training.weights import describe, save_snapshot
 
+viser_messages = pytest.importorskip("viser._messages", reason="the lab's page needs viser")
+GuiUpdateMessage = viser_messages.GuiUpdateMessage
 GROWN = "snapshots@step-1"
 
 
@@ -146,10 +149,47 @@ def test_time_stands_still_goes_a_step_and_goes_faster(lab, tab):
     set_number(tab, "Speed (×)", 2.5)
     wait_for(lambda: lab.pace.speed == 2.5, "the speed was not set")
     tab.get_by_role("button", name="Pause / go on").click()
-    wait_for(lambda: lab.session.t_s > before + 0.3, "life did not go on")
+    wait_for(lambda: lab.session.t_s > before + 0.3, "the simulation did not go on")
     tab.get_by_role("button", name="Pause / go on").click()
-    wait_for(lambda: lab.pace.paused, "life did not pause")
+    wait_for(lambda: lab.pace.paused, "the simulation did not pause")
     set_number(tab, "Speed (×)", 1)
+
+
+def test_the_views(lab, tab):
+    def position():
+        return newest(lab).camera.position
+
+    for view in ("Side", "Its eye", "Shoulder"):
+        before = position().copy()
+        tab.get_by_role("button", name=view, exact=True).click()
+        wait_for(lambda before=before: np.linalg.norm(position() - before) > 0.1, f"no view: {view}")
+
+
+@pytest.mark.parametrize(("button", "surface"), [("Mark its forehead", 0), ("Mark its chest", 1)])
+def test_a_button_puts_a_mark_where_it_is_seen(lab, tab, button: str, surface: int):
+    tab.get_by_role("button", name=button).click()
+    wait_for(lambda: lab.session.world.mark_px > 0, "no mark is seen")
+    assert lab.session.world.envs.mark_state.surface[0] == surface
+    await_script(tab, f"({GREEN})() > 0")
+    take_off(lab, tab)
+
+
+@pytest.mark.parametrize(
+    ("switch", "value"), [("speed", 0.0), ("distance", 1e308), ("seed", 1e20), ("yaw", -1e9)]
+)
+def test_a_number_that_only_a_program_sends_is_put_back(lab, tab, switch: str, value: float):
+    """As if a tab had sent it: its limits are checked in the browser only by the browser."""
+    handle = getattr(lab.panel.controls, switch)
+    good, client = handle.value, newest(lab)
+    message = GuiUpdateMessage(handle._impl.uuid, {"value": value})
+    asyncio.run_coroutine_threadsafe(
+        lab.server.gui._handle_gui_updates(client.client_id, message), lab.server._event_loop
+    ).result(20)
+    wait_for(lambda: handle.value == good, f"{switch} stayed at {value:g}")
+    wait_for_text(tab, "#said", "is out of range")
+    one_step(lab, tab)
+    assert lab.pace.is_alive() and lab.pictures.is_alive() and lab._drawer.is_alive()
+    assert lab.pace.problem is None
 
 
 def test_a_seed_and_a_new_start(lab, tab):

@@ -50,7 +50,7 @@ def save_exam():
         write_json(
             folder / "provenance.json",
             {
-                "sittings": [{"command": ["x", "exam", "runs/a b"]}],
+                "sessions": [{"command": ["x", "exam", "runs/a b"]}],
                 "versions": {"mirrormark": "0.1.0"},
                 "agents": [{"posture_precision": 0.05}],
             },

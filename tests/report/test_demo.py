@@ -12,7 +12,7 @@ from mirrormark.training import weights
 from mirrormark.training.weights import describe, save_snapshot
 
 
-def test_a_shipped_agent_sits_a_short_exam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+def test_a_shipped_agent_takes_a_short_exam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
     candidate = candidates.untrained("smoke")
     metadata = describe(candidate.agent, candidate.setup, seed=3, episodes=64)
     save_snapshot(tmp_path / "weights", "infant", candidate.agent, metadata)
@@ -23,13 +23,13 @@ def test_a_shipped_agent_sits_a_short_exam(tmp_path: Path, monkeypatch: pytest.M
     old.mkdir(parents=True)
     (old / "exam.json").write_text("{}")  # an earlier demo, of another version
     demos.demo(out, runs=2)
-    told = capsys.readouterr().out
-    assert "The shipped infant takes a short exam" in told and "Not passed" in told
+    printed = capsys.readouterr().out
+    assert "The shipped infant takes a short exam" in printed and "Not passed" in printed
     for line in ("mirror and mark", "no mirror", "motor babbling", "yoked site"):
-        assert line in told
-    assert f"report: {old / 'report.html'}" in told and "mirrormark exam infant" in told
-    assert "With a mirror it took the mark off in" in told
-    assert (old / "report.html").stat().st_size > 100_000 and (old / "film.mp4").exists()
+        assert line in printed
+    assert f"report: {old / 'report.html'}" in printed and "mirrormark exam infant" in printed
+    assert "With a mirror it took the mark off in" in printed
+    assert (old / "report.html").stat().st_size > 100_000 and any(old.glob("film-*.mp4"))
     found = load(old / "results.json")
     assert set(found["conditions"]) == set(demos.CONDITIONS) and found["shown"]["run"] == "shipped-infant"
     assert found["settings"]["first_exam_seed"] == 0
@@ -46,7 +46,7 @@ def test_what_is_no_exam_is_not_swept_away(tmp_path: Path, monkeypatch: pytest.M
     assert (tmp_path / "exam" / "notes.txt").read_text() == "mine"
 
 
-def test_without_a_agent_it_says_so_and_shows_the_world(
+def test_without_an_agent_it_says_so_and_shows_the_world(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ):
     monkeypatch.setattr(weights, "SHIPPED", tmp_path / "none")

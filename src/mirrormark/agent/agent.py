@@ -60,7 +60,8 @@ class Agent(nn.Module):
         before the mirror (D10, Dd). acting_context: control steps of its past that an acting agent keeps; None:
         what imagination starts from."""
         super().__init__()
-        self.config, self.joint, self.start = config, joint, start
+        self.config, self.joint = config, joint
+        self.start: Start = start
         self.tokenizer, self.world_model, self.self_prior = tokenizer, world_model, self_prior
         self.policy, self.value, self.drive = policy, value, drive
         self.ema = EMACopies(self_prior, value)

@@ -1,4 +1,4 @@
-"""Motor babbling: what the body does when nobody decides. None of it knows where the mark is."""
+"""Motor babbling: random movement that knows nothing of the mark."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ import numpy as np
 BabblingKind = Literal["iid", "held", "goal", "bouts"]
 KINDS = get_args(BabblingKind)
 
-_STREAM = 0x6D6F7665  # keeps movement apart from the environment's own random numbers for the same seed
+_STREAM = 0x6D6F7665  # other random numbers than the environment's own for the same seed
 
 GOAL_CONTROL_STEPS = 25
-"""How long `goal` movement pursues one posture (ours)."""
+"""Control steps for which `goal` pursues one posture (ours)."""
 GOAL_GAIN = 3.0
 """Its torque per joint error, both in their ranges' units (ours)."""
 GOAL_DAMPING = 6.0
@@ -21,16 +21,16 @@ GOAL_DAMPING = 6.0
 
 @dataclass(frozen=True)
 class BabblingConfig:
-    """How random movement is made."""
+    """How the random movement is made."""
 
     kind: BabblingKind = "held"
     """iid: a new torque every control step (paper). held: each episode draws for how many control steps
     every torque is held. goal: random postures, reached by a weak controller (goal babbling). bouts: held,
-    with rests in between, in which the body's tone alone moves it."""
+    with rests in between, in which only the body's tone moves it."""
     longest_hold_control_steps: int = 16
-    """Longest hold that an episode of `held` or `bouts` movement may draw (ours; learning.md)."""
+    """Longest hold that an episode of `held` or `bouts` may draw (ours)."""
     bout_control_steps: tuple[int, int] = (10, 40)
-    """Shortest and longest bout of `bouts` movement, and rest between two of them (ours)."""
+    """Shortest and longest bout of `bouts`, and rest between two of them (ours)."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -38,10 +38,13 @@ class BabblingConfig:
         shortest, longest = self.bout_control_steps
         if not 1 <= shortest <= longest:
             raise ValueError(
-                "babbling.bout_control_steps are the shortest and the longest bout: give two numbers from 1."
+                f"babbling.bout_control_steps is {self.bout_control_steps}; give the shortest and the longest"
+                " bout, whole numbers from 1."
             )
         if self.longest_hold_control_steps < 1:
-            raise ValueError("movement holds must last at least 1 control step.")
+            raise ValueError(
+                f"babbling.longest_hold_control_steps is {self.longest_hold_control_steps}; give at least 1."
+            )
 
 
 class Babbling:

@@ -1,16 +1,23 @@
-"""The mark: where it is stuck, how long it must be held, and its invisible twin."""
+"""The mark: what it looks like, where it sits and when it has come off."""
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from mirrormark.envs import is_number
 from mirrormark.envs.scene import Scene, Surface
-from mirrormark.envs.touch import Hands, time_touches
+from mirrormark.envs.touch import Hands, nearest_hands, time_touches
+
+Floats = NDArray[np.float64]
 
 HALF_THICKNESS_M = 0.0015
 """Half the disc's height: it stands this far off the skin (prototype)."""
+
+LONGEST_HOLD_SIM_STEPS = 1_000_000
+"""Far longer than any episode: a mark that cannot be removed."""
 
 _DRAWS = 64
 """Candidate sites drawn at a time; about one in eight is valid on the infant."""
@@ -36,22 +43,34 @@ class MarkConfig:
     """Consecutive touching physics steps before the mark comes off (paper, exam)."""
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.radius_m) and 0.0 < self.radius_m <= 0.06):
+        if not (is_number(self.radius_m) and 0.0 < self.radius_m <= 0.06):
             raise ValueError(f"mark.radius_m is {self.radius_m}; choose a radius above 0 and up to 0.06 m.")
-        if len(self.rgb) != 3 or not all(0.0 <= c <= 1.0 for c in self.rgb):
+        if not _is_vector(self.rgb) or not all(0.0 <= c <= 1.0 for c in self.rgb):
             raise ValueError(f"mark.rgb is {self.rgb}; give three numbers between 0 and 1.")
-        if not (math.isfinite(self.reach_m) and self.reach_m >= 0.0):
-            raise ValueError(f"mark.reach_m is {self.reach_m}; choose a distance of 0 m or more.")
-        if not isinstance(self.hold_sim_steps, int) or self.hold_sim_steps < 1:
+        if self.surface is not None and not isinstance(self.surface, str):
+            raise ValueError(f"mark.surface is {self.surface!r}; give the name of a surface, or None.")
+        if not (is_number(self.reach_m) and 0.0 <= self.reach_m <= 10.0):
+            raise ValueError(f"mark.reach_m is {self.reach_m}; choose a distance from 0 to 10 m.")
+        hold = self.hold_sim_steps
+        if isinstance(hold, bool) or not isinstance(hold, int) or not 1 <= hold <= LONGEST_HOLD_SIM_STEPS:
             raise ValueError(
-                f"mark.hold_sim_steps is {self.hold_sim_steps}; choose a whole number from 1 on."
+                f"mark.hold_sim_steps is {hold}; choose a whole number from 1 to {LONGEST_HOLD_SIM_STEPS:,}."
             )
-        if not 0.0 < self.forward_angle_rad <= math.pi:
+        if not (is_number(self.forward_angle_rad) and 0.0 < self.forward_angle_rad <= math.pi):
             raise ValueError(
                 f"mark.forward_angle_rad is {self.forward_angle_rad}; choose an angle between 0 and pi."
             )
-        if self.site_m is not None and (self.surface is None or len(self.site_m) != 3):
+        if self.site_m is not None and (self.surface is None or not _is_vector(self.site_m)):
             raise ValueError("mark.site_m needs three numbers and mark.surface, the part it is stuck to.")
+
+
+def _is_vector(values: Any) -> bool:
+    """Whether it is three numbers within bounds."""
+    try:
+        vector = np.asarray(values, float)
+    except (TypeError, ValueError):
+        return False
+    return vector.shape == (3,) and bool((np.abs(vector) < 1e6).all())
 
 
 class Site(NamedTuple):
@@ -120,8 +139,7 @@ def _site_towards(surface: Surface, index: int, direction: np.ndarray) -> Site:
 
 
 def _cross(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """a × b for two vectors: np.cross takes fifty times as long, and every reset of an environment asks for
-    it."""
+    """a × b for two vectors: np.cross takes fifty times as long, and every reset needs it."""
     (ax, ay, az), (bx, by, bz) = a.tolist(), b.tolist()
     return np.array([ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx])
 
@@ -154,7 +172,7 @@ def _valid(scene: Scene, config: MarkConfig, site: Site) -> bool:
 
 
 class MarkState:
-    """One site per environment, with a clock that counts for how long a hand has been at it."""
+    """A site in each of n environments, and a clock that counts for how long a hand has touched it."""
 
     def __init__(self, scene: Scene, config: MarkConfig, n: int) -> None:
         self.config = config
@@ -164,41 +182,52 @@ class MarkState:
         self.pos = np.zeros((n, 3))
         self.mat = np.tile(np.eye(3), (n, 1, 1))
         self.held_sim_steps = np.zeros(n, np.int64)
-        self.reached = np.zeros(n, np.bool_)
-        self.hand = np.full(n, -1)  # which hand was at it when the time was full
-        self.distance_m = np.full((n, len(scene.hand_body_ids)), np.inf)
+        self.reached = np.zeros(n, np.bool_)  # whether a hand has ever touched it for long enough
+        self.hand = np.full(n, -1)  # the nearest hand at the end of that control step
+        self._poses: tuple[Floats, Floats] | None = None
+        self._nearest: tuple[NDArray[np.int64], Floats] | None = None
 
     def put(self, index: int, site: Site) -> None:
         self.surface[index], self.body[index], self.pos[index], self.mat[index] = site
         self.held_sim_steps[index] = 0
         self.reached[index] = False
         self.hand[index] = -1
+        self._nearest = None
 
     def site(self, index: int) -> Site:
         return Site(int(self.surface[index]), int(self.body[index]), self.pos[index], self.mat[index])
 
-    def measure(self, xpos: np.ndarray, xmat: np.ndarray) -> None:
-        """Distances in the present poses (n, nbody, ...); the clocks stand still."""
-        self.distance_m, _ = self._time(xpos[:, None], xmat[:, None], self.held_sim_steps.copy())
+    def set_poses(self, xpos: Floats, xmat: Floats) -> None:
+        """The bodies are here now (n, nbody, ...); the clocks stand still."""
+        self._poses, self._nearest = (xpos[:, None], xmat[:, None]), None
 
-    def follow(self, xpos: np.ndarray, xmat: np.ndarray) -> None:
-        """Follow physics steps: xpos (n, S, nbody, 3), xmat (n, S, nbody, 3, 3). Reached once is reached."""
-        self.distance_m, when = self._time(xpos, xmat, self.held_sim_steps)
+    def follow(self, xpos: Floats, xmat: Floats) -> None:
+        """Follow the physics steps of a control step: xpos (n, S, nbody, 3), xmat (n, S, nbody, 3, 3)."""
+        self._poses, self._nearest = (xpos, xmat), None
+        config, site = self.config, (self.body, self.pos, self.mat)
+        reach = config.radius_m, config.reach_m, config.hold_sim_steps
+        when = time_touches(xpos, xmat, self._hands, *site, *reach, self.held_sim_steps)
         now = (when > 0) & ~self.reached
-        self.hand[now] = self.distance_m[now].argmin(1)
+        if now.any():
+            own = self.body[now], self.pos[now], self.mat[now]
+            self.hand[now], _ = nearest_hands(xpos[now], xmat[now], self._hands, *own, config.radius_m)
         self.reached |= now
 
-    def _time(self, xpos: np.ndarray, xmat: np.ndarray, held: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        config = self.config
-        return time_touches(
-            xpos,
-            xmat,
-            self._hands,
-            self.body,
-            self.pos,
-            self.mat,
-            config.radius_m,
-            config.reach_m,
-            config.hold_sim_steps,
-            held,
-        )
+    @property
+    def nearest_hand(self) -> NDArray[np.int64]:
+        """(n,) in the present poses."""
+        return self._measured()[0]
+
+    @property
+    def distance_m(self) -> Floats:
+        """(n,) from the nearest hand in the present poses."""
+        return self._measured()[1]
+
+    def _measured(self) -> tuple[NDArray[np.int64], Floats]:
+        """Measured when asked for, once."""
+        if self._poses is None:
+            raise ValueError("the marks have no poses yet; call set_poses or follow first.")
+        if self._nearest is None:
+            site = self.body, self.pos, self.mat
+            self._nearest = nearest_hands(*self._poses, self._hands, *site, self.config.radius_m)
+        return self._nearest

@@ -1,4 +1,4 @@
-"""Where the mirror is and what it does."""
+"""The mirror: where it is, what it is made of and what it shows."""
 
 from __future__ import annotations
 
@@ -9,15 +9,22 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from . import is_number
 from .bodies import Body
 from .bodies.primitives import geom
 
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
 PANE_HALF_M = 0.003
-"""Half thickness of the pane behind the pane (ours)."""
+"""Half thickness of the box behind the reflecting face (ours)."""
 FRAME_HALF_M = (0.008, 0.006)
 """Half width and half depth of the frame's bars (ours)."""
 WALL_FRONT, WOOD, CLOTH = (0.68, 0.69, 0.76), (0.50, 0.33, 0.18), (0.62, 0.50, 0.56)
 """Colours: the wall behind an absent mirror, the frame, the cover."""
+
+LONGEST_DELAY_CONTROL_STEPS = 100
+"""A whole episode; every environment keeps the poses of that many control steps (ours)."""
 
 MirrorKind = Literal["present", "absent", "covered", "delayed"]
 
@@ -29,7 +36,7 @@ class MirrorConfig:
     kind: MirrorKind = "present"
     """present: reflects; absent: drawn as wall; covered: drawn as cloth; delayed: reflects the past."""
     delay_control_steps: int = 0
-    """Age of the reflection; at least 1 when delayed, else 0 (ours)."""
+    """Age of the reflection: 1 to 100 when delayed, else 0 (ours)."""
     distance_m: float = 0.177
     """From the eye at rest, straight ahead, to the pane (paper, exam)."""
     yaw_rad: float = 0.0
@@ -49,11 +56,11 @@ class MirrorConfig:
         self._check_delay()
         for field in ("distance_m", "width_m", "height_m"):
             value = getattr(self, field)
-            if not (math.isfinite(value) and value > 0):
-                raise ValueError(f"mirror {field} is {value}: give a positive number of metres.")
+            if not (is_number(value) and 0 < value <= 10):
+                raise ValueError(f"mirror {field} is {value}: give a number of metres above 0 and up to 10.")
         for field in ("yaw_rad", "pitch_rad"):
             value = getattr(self, field)
-            if not abs(value) < math.pi / 2:
+            if not (is_number(value) and abs(value) < math.pi / 2):
                 raise ValueError(f"mirror {field} is {value}: give an angle between -pi/2 and pi/2.")
 
     def _check_delay(self) -> None:
@@ -68,6 +75,11 @@ class MirrorConfig:
             raise ValueError(
                 f"mirror delay_control_steps is {steps}: only kind 'delayed' takes a delay, so set it to 0."
             )
+        if steps > LONGEST_DELAY_CONTROL_STEPS:
+            raise ValueError(
+                f"mirror delay_control_steps is {steps}: give at most {LONGEST_DELAY_CONTROL_STEPS}, an"
+                " episode's length."
+            )
 
     @property
     def reflects(self) -> bool:
@@ -75,14 +87,11 @@ class MirrorConfig:
 
 
 class Pane(NamedTuple):
-    """The reflecting rectangle in the environment frame."""
+    """The reflecting rectangle in the environment's frame."""
 
-    centre: NDArray[np.float64]
-    """(3,)"""
-    mat: NDArray[np.float64]
-    """(3, 3) columns: right (as the body sees it), up, normal towards the body."""
-    half: NDArray[np.float64]
-    """(2,) half width, half height."""
+    centre: Floats  # (3,)
+    mat: Floats  # (3, 3) columns: right (as the body sees it), up, normal towards the body
+    half: Floats  # (2,) half width, half height
 
 
 def pane(config: MirrorConfig, body: Body) -> Pane:
@@ -104,7 +113,7 @@ def pane(config: MirrorConfig, body: Body) -> Pane:
 
 
 def mirror_mjcf(config: MirrorConfig, pane: Pane) -> str:
-    """The pane lies behind the pane, its +Z face is the pane; the frame's face is flush with it."""
+    """The mirror is a box whose +z face is the pane; the frame's face is flush with it."""
     wide, high = pane.half
     rim, depth = FRAME_HALF_M
     paint = WOOD if config.kind != "absent" else WALL_FRONT
@@ -128,3 +137,35 @@ def mirror_mjcf(config: MirrorConfig, pane: Pane) -> str:
                 look["material"] = "mirror"
         parts.append(geom("box", half, rgb, name=name, **look))
     return "".join(parts)
+
+
+class Reflection:
+    """What the mirrors show: the present, or for delayed ones the past, and frame 0 before there is one.
+
+    Keeps as many past poses as the longest delay asks for.
+    """
+
+    def __init__(self, delay_control_steps: NDArray[np.int64]) -> None:
+        self._delay = delay_control_steps
+        self._length = int(delay_control_steps.max()) + 1
+        self._envs = np.arange(len(delay_control_steps))
+        self._past: list[NDArray] = []  # poses and mark, each (length, n, ...): a ring over time
+
+    def record(self, xpos: Floats, xmat: Floats, shown: Bools, t: NDArray[np.int64]) -> None:
+        """Remember the poses and whether the mark is on, at control step t (n,) of each environment."""
+        if self._length == 1:
+            self._now = (xpos, xmat, shown)
+            return
+        now = (xpos, xmat, shown)
+        if not self._past:
+            self._past = [np.zeros((self._length, *part.shape), part.dtype) for part in now]
+        for kept, part in zip(self._past, now):
+            kept[t % self._length, self._envs] = part
+
+    def at(self, t: NDArray[np.int64]) -> tuple[Floats, Floats, Bools]:
+        """The poses and the mark that the mirrors show at control step t (n,)."""
+        if not self._past:
+            return self._now
+        slot = np.maximum(t - self._delay, 0) % self._length
+        xpos, xmat, shown = self._past
+        return xpos[slot, self._envs], xmat[slot, self._envs], shown[slot, self._envs]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
+from . import is_number
 from .bodies import Body, Joint
 from .bodies.primitives import geom, numbers
 from .mirror import WALL_FRONT, MirrorConfig, Pane, mirror_mjcf, pane
@@ -47,7 +49,10 @@ class Surface:
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """A compiled model and where things are in it. Callers share it: copy `model` before changing it."""
+    """A compiled model and where things are in it. Callers share it: copy `model` before changing it.
+
+    Pickled by the arguments of `build`.
+    """
 
     model: mujoco.MjModel
     body: Body
@@ -74,18 +79,25 @@ class Scene:
     hand_size_m: Floats  # (hands, 3) semi-axes
     surfaces: tuple[Surface, ...]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return build, (self.body, self.mirror, self.tone, self.tone_scale)
 
-@lru_cache(maxsize=64)
+
 def build(
     body: Body, mirror: MirrorConfig | None = None, tone: str | None = None, tone_scale: float = 1.0
 ) -> Scene:
     """Compile the scene once for each set of arguments; tone None is the body's default."""
     mirror = mirror or MirrorConfig()
     tone = body.tones[0] if tone is None else tone
-    if tone not in body.tones:
+    if not isinstance(tone, str) or tone not in body.tones:
         raise ValueError(f"tone {tone!r} is unknown to the {body.name}: use one of {', '.join(body.tones)}.")
-    if not (math.isfinite(tone_scale) and tone_scale >= 0):
-        raise ValueError(f"tone_scale is {tone_scale}: give a number of at least 0.")
+    if not (is_number(tone_scale) and 0 <= tone_scale <= 1000):
+        raise ValueError(f"tone_scale is {tone_scale}: give a number of at least 0 and at most 1000.")
+    return _build(body, mirror, tone, tone_scale)
+
+
+@lru_cache(maxsize=64)
+def _build(body: Body, mirror: MirrorConfig, tone: str, tone_scale: float) -> Scene:
     joints = body.with_tone(tone, tone_scale)
     own_pane = pane(mirror, body)
     model = _compile(body, joints, mirror, own_pane)

@@ -1,4 +1,4 @@
-"""The senses. A sense is an object that can be switched off, replaced or added; none is told of the mark."""
+"""The senses: objects that make observations of the simulator's state. One, an ablation, knows the mark."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -8,7 +8,17 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from mirrormark.envs.raycaster.eye import MARK, MIRRORED, NO_CELL, Camera, Eye, Marks, Panes
+from mirrormark.envs.raycaster.eye import (
+    MARK,
+    MIRRORED,
+    NO_CELL,
+    Camera,
+    Eye,
+    Marks,
+    Panes,
+    camera_of,
+    render,
+)
 from mirrormark.envs.scene import Scene
 
 Device = Literal["cpu", "cuda"]
@@ -18,7 +28,7 @@ ABLATION = "ablation: told where the mark is seen"
 
 
 class SimState(NamedTuple):
-    """All there is to sense at one instant in N environments."""
+    """All that a sense may read of N environments at one control step."""
 
     qpos: NDArray[np.float64]  # (N, nq)
     xpos: NDArray[np.float64]  # (N, nbody, 3)
@@ -30,7 +40,7 @@ class SimState(NamedTuple):
     noise_key: NDArray[np.uint64]  # (N,)
 
     def only(self, index: int) -> "SimState":
-        """One environment's moment, as N = 1."""
+        """One environment, as N = 1."""
         one = slice(index, index + 1)
         panes = Panes._make(field[one] for field in self.panes)
         marks = Marks._make(field[one] for field in self.marks)
@@ -38,13 +48,13 @@ class SimState(NamedTuple):
         return SimState(panes=panes, marks=marks, **kept)
 
     @property
-    def to_look_at(self) -> tuple[Any, ...]:
-        """What an eye needs to tell things apart, colours left out."""
+    def visible(self) -> tuple[Any, ...]:
+        """What an eye draws from."""
         return self.xpos, self.xmat, self.mirror_xpos, self.mirror_xmat, self.panes, self.marks
 
     def labels(self, eye: Eye) -> NDArray[np.int16]:
-        """What each pixel of an eye shows (N, H, W)."""
-        return eye.look(*self.to_look_at)
+        """What each pixel of an eye shows (N, H, W): see `Eye.segment`."""
+        return eye.segment(*self.visible)
 
     def mark_mask(self, eye: Eye) -> NDArray[np.bool_]:
         """Pixels (N, H, W) that show the mark in the mirror."""
@@ -62,11 +72,11 @@ class Sense(ABC):
 
     @abstractmethod
     def space(self) -> spaces.Space:
-        """What one environment's sensation looks like."""
+        """The space of one environment's observation."""
 
     @abstractmethod
     def perceive(self, sim_state: SimState) -> Any:
-        """Sensations of all N environments, first axis N."""
+        """Observations of all N environments, first axis N."""
 
 
 class Vision(Sense):
@@ -75,6 +85,10 @@ class Vision(Sense):
     name = "vision"
 
     def __init__(self, width: int = 64, height: int = 64, noise: int = 2, biased_noise: bool = False) -> None:
+        if isinstance(noise, bool) or not isinstance(noise, int) or not 0 <= noise <= 255:
+            raise ValueError(f"noise is {noise!r}; give a whole number of grey levels from 0 to 255.")
+        if not isinstance(biased_noise, bool):
+            raise ValueError(f"biased_noise is {biased_noise!r}; give True or False.")
         self.width, self.height = width, height
         self.noise, self.biased_noise = noise, biased_noise  # {-2..2}; biased: {-2..1} (D17)
 
@@ -85,16 +99,11 @@ class Vision(Sense):
         return spaces.Box(0, 255, (self.height, self.width, 3), np.uint8)
 
     def perceive(self, sim_state: SimState) -> Any:
-        return self.eye.see(
-            sim_state.xpos,
-            sim_state.xmat,
-            sim_state.mirror_xpos,
-            sim_state.mirror_xmat,
-            sim_state.panes,
-            sim_state.marks,
-            sim_state.noise_key,
-            self.noise,
-            self.biased_noise,
+        return self.eye.render(
+            *sim_state.visible,
+            noise_key=sim_state.noise_key,
+            noise_amplitude=self.noise,
+            biased_noise=self.biased_noise,
         )
 
 
@@ -117,9 +126,9 @@ class Proprioception(Sense):
 
 
 class SymbolicEye(Sense):
-    """An ablation, not a sense: tells in which cell of a 15×15 grid over the mirror the mark is seen.
+    """The symbolic eye, an ablation: in which cell of a 15×15 grid over the mirror the mark is seen.
 
-    225 means "no mark is seen": hidden, covered, out of view or gone.
+    225: no mark is seen, as it is hidden, covered, out of view or gone.
     """
 
     name = "cell"
@@ -131,7 +140,7 @@ class SymbolicEye(Sense):
         return spaces.Box(0, NO_CELL, (1,), np.int64)
 
     def perceive(self, sim_state: SimState) -> np.ndarray:
-        return self.eye.mark_cell(*sim_state.to_look_at)[:, None]
+        return self.eye.mark_cell(*sim_state.visible)[:, None]
 
 
 SENSES: dict[str, type[Sense]] = {sense.name: sense for sense in (Vision, Proprioception, SymbolicEye)}
@@ -141,11 +150,13 @@ SYMBOLIC_SENSES = ("cell", "proprioception")
 
 def make_senses(wanted: Sequence[str | Sense]) -> list[Sense]:
     """Senses by name or as objects; names must be known and different."""
+    if isinstance(wanted, str) or not isinstance(wanted, Sequence):
+        raise ValueError(f"senses is {wanted!r}; give a list of names ({', '.join(SENSES)}) or of Senses.")
     senses: list[Sense] = []
     for item in wanted:
         if isinstance(item, Sense):
             senses.append(item)
-        elif item in SENSES:
+        elif isinstance(item, str) and item in SENSES:
             senses.append(SENSES[item]())
         else:
             raise ValueError(f"senses: {item!r} is unknown; choose from {', '.join(SENSES)} or pass a Sense.")
@@ -154,6 +165,33 @@ def make_senses(wanted: Sequence[str | Sense]) -> list[Sense]:
     if len({sense.name for sense in senses}) != len(senses):
         raise ValueError("senses: two senses share a name; give each its own.")
     return senses
+
+
+def picture(scene: Scene, sim_state: SimState, camera: str, width: int, height: int) -> NDArray[np.uint8]:
+    """Pictures (N, height, width, 3) by a camera of the scene: for people, no sense."""
+    return render(
+        scene.model,
+        camera_of(scene.model, camera),
+        sim_state.xpos,
+        sim_state.xmat,
+        sim_state.panes,
+        sim_state.marks,
+        width,
+        height,
+        mirror_xpos=sim_state.mirror_xpos,
+        mirror_xmat=sim_state.mirror_xmat,
+    )
+
+
+def joined(sim_states: list[SimState]) -> SimState:
+    """Several states as the environments of one, so that they are drawn at once."""
+    fields = {name: [getattr(sim_state, name) for sim_state in sim_states] for name in SimState._fields}
+    panes, marks = fields.pop("panes"), fields.pop("marks")
+    return SimState(
+        panes=Panes._make(map(np.concatenate, zip(*panes))),
+        marks=Marks._make(map(np.concatenate, zip(*marks))),
+        **{name: np.concatenate(values) for name, values in fields.items()},
+    )
 
 
 def own_eye(scene: Scene, width: int, height: int, device: Device) -> Eye:

@@ -16,13 +16,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from mirrormark.exam import statistics
-from mirrormark.exam.runs import RUN
+from mirrormark.exam.measures import RUN
 from mirrormark.exam.statistics import Interval
 
 MIN_SIDE_CONTROL_STEPS = 5
 """Steps that a run must have on each side of its removal to give a pair: 0.25 s. Ours."""
 MIN_KEPT_RUNS = 10
-"""Fewest runs without removal, of one agent, that can say what time alone does. Ours."""
+"""Fewest runs without removal, of one agent, that show what time alone does. Ours."""
 
 
 class Cuts(NamedTuple):
@@ -152,9 +152,8 @@ def _matched(found: dict[int, Cuts]) -> tuple[Effect | None, float | None, str |
     most = max(one.kept.shape[1] for one in found.values())
     if len(able) < min(len(found), 2):
         reason = (
-            f"an agent needs {MIN_KEPT_RUNS} runs without removal and two with it to tell what time alone "
-            "does"
-            f" to G: {len(able)} of {len(found)} agents have them (most runs without removal: {most})"
+            f"an agent needs {MIN_KEPT_RUNS} runs without removal and two with it to show what time alone "
+            f"does to G: {len(able)} of {len(found)} agents have them (most runs without removal: {most})"
         )
         return None, None, reason
     control = float(np.mean([one.kept.mean() for one in able]))

@@ -1,9 +1,9 @@
 """The exam's conditions: who acts, before which mirror, with which mark. `register` adds another.
 
-Each condition is told as a change of the training run's own world, so an agent is examined before its own
-mirror. All conditions of an agent run in the same worlds (exam_seed: same reset, same site), so they can be
-compared world by world. The yoked site needs no runs of its own: its touches are timed in the exam's runs.
-Chance is shared by all agents of a body.
+Each condition is a change of the agent's own environment, so an agent is examined before its own mirror. All
+conditions of an agent run in the same worlds (exam_seed: same reset, same site), so they can be compared
+world by world. The yoked site needs no runs of its own: its touches are timed in the exam's runs. Chance is
+shared by all agents of a body.
 """
 
 import math
@@ -17,7 +17,7 @@ from mirrormark.envs.senses import Device
 from mirrormark.exam.hidden_site import hidden_site
 from mirrormark.training.env_config import EnvConfig
 
-ExamAgent = Literal["agent", "untrained", "iid", "babbling", "oracle"]
+Acting = Literal["agent", "untrained", "iid", "babbling", "oracle"]
 Role = Literal["exam", "negative", "reported"]
 
 
@@ -29,31 +29,31 @@ class Condition:
     title: str
     """As figures and report call it."""
     role: Role = "reported"
-    """exam: what is judged; negative: must be beaten to pass; reported: shown, never a gate."""
-    agent: ExamAgent = "agent"
+    """exam: what is judged; negative: must be beaten to pass; reported: shown, not judged."""
+    agent: Acting = "agent"
     mirror: MirrorKind = "present"
-    """The mirror's place and size are the training run's own; what it does is the condition's."""
+    """The mirror's place and size are the agent's own; what it does is the condition's."""
     delay_control_steps: int = 0
     """Age of the reflection in a delayed mirror."""
     yaw_change_rad: float = 0.0
-    """Added to the turn of the training run's mirror."""
+    """Added to the turn of the agent's mirror."""
     distance_change_m: float = 0.0
-    """Added to the distance of the training run's mirror."""
+    """Added to the distance of the agent's mirror."""
     sham: bool = False
     """The mark is timed and touched as ever, but cannot be seen."""
     recoloured: bool = False
-    """The training run's mark with red and green exchanged; a mark that this leaves as it is becomes its
+    """The agent's own mark with red and green exchanged; a mark that this leaves as it is becomes its
     negative."""
     radius_scale: float = 1.0
-    """Factor on the radius of the training run's mark."""
+    """Factor on the radius of the agent's mark."""
     out_of_sight: bool = False
-    """Stick the mark where the body reaches it but its mirror does not show it (see hidden_site.py)."""
+    """The mark is where the body reaches it but its mirror does not show it (see hidden_site.py)."""
     costless: bool = False
     """For agents trained without the self-prior's cost, and only for them."""
 
     @property
     def sees(self) -> bool:
-        """Whether anyone looks: players without eyes run on physics alone, ten times as fast."""
+        """Whether pictures are needed: the others run on physics alone, ten times as fast."""
         return self.agent in ("agent", "untrained")
 
     @property
@@ -62,7 +62,7 @@ class Condition:
         return self.agent in ("agent", "untrained")
 
     def make_envs(self, setup: EnvConfig, n: int, device: Device = "cpu") -> MirrorMarkEnvs:
-        """n worlds of this condition, with all else as in a training run; `device` is the eye's."""
+        """n worlds of this condition, all else as the agent's own; `device` is the eye's."""
         return setup.make_envs(n, device, mirror=self.mirror_of(setup), mark=self.mark_of(setup))
 
     def mirror_of(self, setup: EnvConfig) -> MirrorConfig:
@@ -90,7 +90,7 @@ class Condition:
         return mark
 
     def why_not(self, setup: EnvConfig) -> str | None:
-        """Why this condition cannot be had with a training run's body and mirror, in words; None: it can."""
+        """Why this body and mirror cannot have the condition, in words; None: they can."""
         try:
             self.make_envs(replace(setup, senses=("proprioception",)), 1).reset(seed=0)
         except ValueError as reason:
@@ -99,7 +99,7 @@ class Condition:
 
 
 def _before_a_mirror(setup: EnvConfig) -> EnvConfig:
-    """A training run before a mirror that reflects, whatever its own did; the eye's kind does not matter."""
+    """The same before a mirror that reflects, whatever its own does; the eye's kind does not matter."""
     mirror = replace(setup.mirror, kind="present", delay_control_steps=0)
     return replace(setup, mirror=mirror, senses=("proprioception",), biased_noise=False)
 
@@ -129,7 +129,7 @@ for _condition in (
     Condition("untrained", "untrained agent", "negative", "untrained"),
     Condition("iid", "random actions, i.i.d.", "negative", "iid"),
     Condition("babbling", "motor babbling", "negative", "babbling"),
-    Condition("oracle", "scripted oracle (told the site)", "reported", "oracle"),
+    Condition("oracle", "scripted oracle (knows the site)", "reported", "oracle"),
     Condition("delayed-0.5s", "mirror delayed 0.5 s", mirror="delayed", delay_control_steps=10),
     Condition("delayed-1s", "mirror delayed 1 s", mirror="delayed", delay_control_steps=20),
     Condition("unseen", "mark out of the mirror's view", out_of_sight=True),

@@ -1,4 +1,4 @@
-"""Curves over training, from what runs left behind: evaluations.jsonl (Fig. 4) and snapshots (Fig. 3b)."""
+"""Curves over training, from a run folder's evaluations.jsonl (Fig. 4) and snapshots (Fig. 3b)."""
 
 import json
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 
 from mirrormark.agent.acting import encode
-from mirrormark.exam.candidates import Candidate
+from mirrormark.exam.candidates import Candidate, Examinee
 from mirrormark.exam.protocol import CONTROL_STEP_S
 from mirrormark.exam.recording import senses_of
 from mirrormark.training.run_folder import read_lines
@@ -30,7 +30,7 @@ TRAINING = {
     "efe_gap_nats": "float64",
     "efe_gap_per_posture_range": "float64",
 }
-"""training.parquet: one row for each exam point of each run."""
+"""training.parquet: one row for each evaluation of each run."""
 
 SCORED = {
     "run": "str",
@@ -40,16 +40,16 @@ SCORED = {
     "expected_free_energy_nats": "float64",
     "removed_s": "float64",
 }
-"""scored.parquet: one recorded run of the exam, as the first and the last snapshot value it."""
+"""scored.parquet: G of one recorded run of the exam, by the first and by the last snapshot."""
 
 
-def training(candidates: Sequence[Candidate]) -> pd.DataFrame:
-    """The exam points of all runs that have any."""
+def training(candidates: Sequence[Examinee]) -> pd.DataFrame:
+    """The evaluations of all runs that have any."""
     rows = []
     for candidate in candidates:
         if candidate.folder is None or candidate.costless:
             continue
-        n = _runs_a_point(candidate.folder)
+        n = _runs_each(candidate.folder)
         for point in read_lines(candidate.folder / "evaluations.jsonl"):
             known = {name: point.get(name, np.nan) for name in TRAINING}
             if point.get("removal_rate") is not None:
@@ -57,14 +57,16 @@ def training(candidates: Sequence[Candidate]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(TRAINING)).astype(TRAINING)
 
 
-def _runs_a_point(folder: Path) -> int:
+def _runs_each(folder: Path) -> int:
     config = json.loads((folder / "config.json").read_text())
     return int(config["training"]["evaluation"]["policy_episodes"])
 
 
 @torch.no_grad()
-def scored(candidate: Candidate, recording: dict[str, np.ndarray]) -> pd.DataFrame:
-    """Fig. 3b: G of every frame of a recorded run, by two ages of the agent. Empty without snapshots."""
+def scored(candidate: Examinee, recording: dict[str, np.ndarray]) -> pd.DataFrame:
+    """Fig. 3b: G of every frame of a recorded run, early and late in training. Empty without snapshots."""
+    if not isinstance(candidate, Candidate):
+        return pd.DataFrame(columns=list(SCORED)).astype(SCORED)
     found = sorted((candidate.folder / "snapshots").glob("*/manifest.json")) if candidate.folder else []
     tables = []
     for which, manifest in zip(("first", "last"), (found[0], found[-1])) if len(found) > 1 else ():

@@ -1,8 +1,8 @@
-"""A scripted reacher that is told where the mark is: shows that the task can be done, and nothing else.
+"""A scripted reacher that knows where the mark is: it shows that the task can be done, and nothing else.
 
 It looks up postures that bring a hand to the mark in a library of collision-free ones, sharpens the best by a
-local search and drives the joints there within the motors' limits. The exam reports it as an upper bound; it
-never teaches.
+local search and drives the joints there within the motors' limits. The exam reports it as an upper bound; no
+agent learns from it.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ GAIN_NM_PER_RAD = 12.0
 DAMPING_NM_S_PER_RAD = 0.6
 
 
-class _Spot(NamedTuple):
+class _Target(NamedTuple):
     """What is to be touched: a disc somewhere on the body."""
 
     site: Site
@@ -52,8 +52,10 @@ class Oracle:
         envs = self.envs
         rng = np.random.default_rng(self._seed)
         angle = envs.physics.qpos(envs.state)[:, envs.scene.qpos_adr]
-        spots = [_Spot(envs.mark_state.site(i), envs.mark.radius_m) for i in range(envs.n)]
-        self._plans = [_Plan(_postures(envs.scene, spot, angle[i], rng)) for i, spot in enumerate(spots)]
+        targets = [_Target(envs.mark_state.site(i), envs.mark.radius_m) for i in range(envs.n)]
+        self._plans = [
+            _Plan(_postures(envs.scene, target, angle[i], rng)) for i, target in enumerate(targets)
+        ]
 
     def act(self, observation: object = None) -> np.ndarray:
         """The next torques (n, A). The observation is not needed: the oracle knows."""
@@ -76,37 +78,37 @@ class Oracle:
         return plan.targets[plan.current]
 
 
-def _postures(scene: Scene, spot: _Spot, now: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+def _postures(scene: Scene, target: _Target, now: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
     """Up to four postures that touch the site, for each hand the nearest two, soonest reached first."""
     library, hand_centre, site_frames = _library(scene)
-    site_xpos, site_xmat = site_frames[spot.site.body]
-    place = site_xpos + site_xmat @ spot.site.pos
+    site_xpos, site_xmat = site_frames[target.site.body]
+    site_m = site_xpos + site_xmat @ target.site.pos
     found: list[tuple[float, np.ndarray]] = []
     for hand in range(len(scene.hand_body_ids)):
-        nearest = np.argsort(np.linalg.norm(hand_centre[:, hand] - place, axis=1))[:40]
+        nearest = np.argsort(np.linalg.norm(hand_centre[:, hand] - site_m, axis=1))[:40]
         scored = sorted(
-            (_distance(scene, library[k], hand, spot) + 0.004 * np.abs(library[k] - now).max(), k)
+            (_distance(scene, library[k], hand, target) + 0.004 * np.abs(library[k] - now).max(), k)
             for k in nearest
         )
         for _, k in scored[:2]:
-            posture, distance = _sharpen(scene, library[k], hand, spot, rng)
+            posture, distance = _sharpen(scene, library[k], hand, target, rng)
             found.append((distance + 0.001 * np.abs(posture - now).max(), posture))
     return [posture for _, posture in sorted(found, key=lambda item: item[0])]
 
 
 def _sharpen(
-    scene: Scene, posture: np.ndarray, hand: int, spot: _Spot, rng: np.random.Generator
+    scene: Scene, posture: np.ndarray, hand: int, target: _Target, rng: np.random.Generator
 ) -> tuple[np.ndarray, float]:
     """Local search among collision-free neighbours of a posture."""
     moves = _chain(scene, hand)
-    best, distance = posture, _distance(scene, posture, hand, spot)
+    best, distance = posture, _distance(scene, posture, hand, target)
     for step in range(SHARPEN_STEPS):
         if distance < 0.003:
             break
         width = 0.25 * (1.0 - step / SHARPEN_STEPS) + 0.02
         trial = best + moves * rng.normal(0.0, width, len(best))
         trial = np.clip(trial, scene.range_rad[:, 0], scene.range_rad[:, 1])
-        nearer = _distance(scene, trial, hand, spot)
+        nearer = _distance(scene, trial, hand, target)
         if nearer < distance and _free(scene, trial):
             best, distance = trial, nearer
     return best, distance
@@ -123,7 +125,7 @@ def _chain(scene: Scene, hand: int) -> np.ndarray:
     return np.array([float(b in ancestors) for b in owner])
 
 
-def _place(scene: Scene, posture: np.ndarray) -> mujoco.MjData:
+def _pose(scene: Scene, posture: np.ndarray) -> mujoco.MjData:
     data = _scratch(scene)
     data.qpos[:] = scene.rest_qpos
     data.qpos[scene.qpos_adr] = posture
@@ -132,18 +134,18 @@ def _place(scene: Scene, posture: np.ndarray) -> mujoco.MjData:
 
 
 def _free(scene: Scene, posture: np.ndarray) -> bool:
-    data = _place(scene, posture)
+    data = _pose(scene, posture)
     mujoco.mj_comPos(scene.model, data)
     mujoco.mj_collision(scene.model, data)
     return all(data.contact[k].dist > -DEEPEST_CONTACT_M for k in range(data.ncon))
 
 
-def _distance(scene: Scene, posture: np.ndarray, hand: int, spot: _Spot) -> float:
-    data = _place(scene, posture)
+def _distance(scene: Scene, posture: np.ndarray, hand: int, target: _Target) -> float:
+    data = _pose(scene, posture)
     hands = Hands(scene.hand_body_ids, scene.hand_pos_m, scene.hand_mat, scene.hand_size_m)
     xmat = data.xmat.reshape(-1, 3, 3)
-    site = spot.site
-    return hand_to_site(data.xpos, xmat, hands, hand, site.body, site.pos, site.mat, spot.radius_m)
+    site = target.site
+    return hand_to_site(data.xpos, xmat, hands, hand, site.body, site.pos, site.mat, target.radius_m)
 
 
 @lru_cache(maxsize=8)
@@ -165,7 +167,7 @@ def _library(scene: Scene) -> tuple[np.ndarray, np.ndarray, dict[int, tuple[np.n
             continue
         postures.append(posture)
         centres.append(_scratch(scene).geom_xpos[scene.hand_geom_ids].copy())
-    data = _place(scene, rest)
+    data = _pose(scene, rest)
     frames = {
         s.body_id: (data.xpos[s.body_id].copy(), data.xmat[s.body_id].reshape(3, 3).copy())
         for s in scene.surfaces

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from mirrormark.envs.mirror_mark import ACTION_REPEAT_SIM_STEPS, EPISODE_CONTROL_STEPS, MirrorMarkEnvs
 from mirrormark.envs.scene import TIMESTEP_S
 from mirrormark.exam import tables
-from mirrormark.exam.agents import ExamAgent, TrainedAgent
-from mirrormark.exam.view import mark_in_view
+from mirrormark.exam.agents import ConditionAgent
 
+EXAM_VERSION = "1"
+"""Raised when worlds, conditions, scoring or verdict change so that old and new numbers do not compare."""
 CONTROL_STEP_S = TIMESTEP_S * ACTION_REPEAT_SIM_STEPS
 MIDDLE_M = 0.01
 """Marks this near the body's midline belong to neither side (ours)."""
@@ -22,7 +23,7 @@ MIDDLE_M = 0.01
 
 @dataclass(frozen=True)
 class RunKey:
-    """What names the runs of one condition in the tables."""
+    """The columns that name the runs of one condition in the tables."""
 
     run: str
     checkpoint: str
@@ -39,16 +40,16 @@ class Tables(NamedTuple):
 
 
 class Recording(NamedTuple):
-    """What replaying, filming and scoring anew need of a condition's runs."""
+    """What replaying, filming and rescoring a condition's runs need."""
 
     seeds: NDArray[np.int64]  # (N,)
     actions: NDArray[np.float32]  # (N, T, A)
-    senses: dict[str, torch.Tensor]  # (N, T, …) what was sensed before each action, where the agent lives
+    senses: dict[str, torch.Tensor]  # (N, T, …) the observation before each action, on the eye's device
 
 
 def run_condition(
     envs: MirrorMarkEnvs,
-    agent: ExamAgent,
+    agent: ConditionAgent,
     seeds: Sequence[int],
     keys: RunKey,
     *,
@@ -56,10 +57,11 @@ def run_condition(
     view_every: int = 1,
     record: bool = False,
 ) -> tuple[Tables, Recording | None]:
-    """Row k of a run's steps is the frame at k control steps, which the player's k-th action answers.
+    """The rollout loop. Row k of a run's steps is the frame at k control steps, to which the agent's k-th
+    action is the answer.
 
-    `view_every`: measure what the eye sees in every so-manieth frame (it costs as much as seeing); 0: never.
-    `record`: also keep everything that was sensed and done.
+    `view_every`: measure the eye's view in one of so many frames (it costs as much as rendering); 0: never.
+    `record`: also keep every observation and action.
     """
     if len(seeds) != envs.n:
         raise ValueError(f"seeds: {len(seeds)} seeds for {envs.n} worlds; give one for each.")
@@ -73,7 +75,7 @@ def run_condition(
         envs.measure_view = view_every > 0 and (step + 1) % view_every == 0
         observation, _, _, _, info = envs.step(action)
         log.outcome(step, info)
-    log.know(agent)
+    log.free_energy(agent.free_energy())
     return log.tables(keys, seeds), log.recording(seeds) if record else None
 
 
@@ -92,19 +94,18 @@ class _Log:
         self._hand = np.asarray(info["nearest_hand"]).copy()
         self._nearest_m = np.full(n, np.inf)
         self._yoked = np.zeros(n, np.bool_)
-        self._whole = np.ones(n, np.bool_)  # a world whose physics broke keeps what it had until then
+        self._stable = np.ones(n, np.bool_)  # a world whose physics diverged keeps what it had until then
 
     def frame(self, step: int, observation: dict, info: dict, action: np.ndarray) -> None:
-        n = self._envs.n
-        unseen = np.full(n, np.nan)
+        unknown = np.full(self._envs.n, np.nan)
         row = {
-            "t_s": np.full(n, round(step * CONTROL_STEP_S, 6)),
+            "t_s": np.full(self._envs.n, round(step * CONTROL_STEP_S, 6)),
             "distance_m": info["hand_mark_distance_m"],
             "yoked_distance_m": info["yoked_distance_m"],
-            "expected_free_energy_nats": unseen,
-            "mirror_share_of_view": info.get("mirror_share_of_view", unseen),
-            "mark_px": info.get("mark_px", unseen),
-            "mark_in_view": mark_in_view(self._envs) if "mark_px" in info else unseen,
+            "expected_free_energy_nats": unknown,
+            "mirror_share_of_view": info.get("mirror_share_of_view", unknown),
+            "mark_px": info.get("mark_px", unknown),
+            "mark_in_view": mark_in_view(self._envs) if "mark_px" in info else unknown,
         }
         for name, values in row.items():
             self._columns[name].append(np.asarray(values, float))
@@ -113,36 +114,38 @@ class _Log:
                 self._senses[name].append(torch.as_tensor(values).clone())
             self._actions.append(np.asarray(action, np.float32))
 
-    def know(self, agent: ExamAgent) -> None:
-        """What the player thought of the frames it acted on; a player without an agent has no G."""
-        if isinstance(agent, TrainedAgent):
-            self._columns["expected_free_energy_nats"] = list(agent.expected_free_energy().T)
+    def free_energy(self, nats: np.ndarray | None) -> None:
+        """G (n, T) of the frames acted on; None: this agent has none."""
+        if nats is not None:
+            self._columns["expected_free_energy_nats"] = list(nats.T)
 
     def outcome(self, step: int, info: dict) -> None:
-        self._whole &= ~info["unstable"]
-        now = self._whole & info["mark_removed"] & np.isnan(self._removed_s)
+        self._stable &= ~info["unstable"]
+        now = self._stable & info["mark_removed"] & np.isnan(self._removed_s)
         self._removed_s[now] = round((step + 1) * CONTROL_STEP_S, 6)
-        nearer = self._whole & np.isnan(self._removed_s) & (info["hand_mark_distance_m"] < self._nearest_m)
+        nearer = self._stable & np.isnan(self._removed_s) & (info["hand_mark_distance_m"] < self._nearest_m)
         self._nearest_m[nearer] = info["hand_mark_distance_m"][nearer]
         self._hand[nearer] = info["nearest_hand"][nearer]
         self._hand[now] = info["removing_hand"][now]
-        self._yoked |= self._whole & info["yoked_touched"]
+        self._yoked |= self._stable & info["yoked_touched"]
 
     def tables(self, keys: RunKey, seeds: Sequence[int]) -> Tables:
         n, scene, start = self._envs.n, self._envs.scene, self._start
-        site = start["mark_site_m"]
-        side = np.where(np.abs(site[:, 1]) <= MIDDLE_M, "middle", np.where(site[:, 1] > 0, "left", "right"))
+        site_m = start["mark_site_m"]
+        y_m = site_m[:, 1]
+        sites = [scene.body.mark_surfaces[k].geom for k in start["mark_surface"]]
         episodes = pd.DataFrame(vars(keys), index=range(n)).assign(
             exam_seed=list(seeds),
             episode=0,
             removed=~np.isnan(self._removed_s),
             removed_s=self._removed_s,
             hand=[_hand_name(scene.body.hands[hand]) for hand in self._hand],
-            site=[scene.body.mark_surfaces[k].geom for k in start["mark_surface"]],
-            side=side,
-            site_x_m=site[:, 0],
-            site_y_m=site[:, 1],
-            site_z_m=site[:, 2],
+            site=sites,
+            region=[tables.region(site) for site in sites],
+            side=np.where(np.abs(y_m) <= MIDDLE_M, "middle", np.where(y_m > 0, "left", "right")),
+            site_x_m=site_m[:, 0],
+            site_y_m=y_m,
+            site_z_m=site_m[:, 2],
             mark_px_start=start.get("mark_px", np.full(n, -1)),
             yoked_touched=self._yoked,
         )
@@ -160,5 +163,39 @@ class _Log:
 
 
 def _hand_name(geom: str) -> str:
-    """The infant's hands are called by their side; another body's by its geom."""
+    """The infant's hands are named by their side; another body's by its geom."""
     return {"r": "right", "l": "left", "right": "right", "left": "left"}.get(geom.split("_")[0], geom)
+
+
+class ReflectedMark(NamedTuple):
+    """Where the reflected centre of each mark lies, occluded or not: geometry only, for scoring runs. For
+    mirrors that reflect nothing: where it would lie."""
+
+    field: NDArray[np.float64]  # (n, 2) right and up in the field of view; its edges are at -1 and 1
+    pane: NDArray[np.float64]  # (n, 2) right and up on the pane, in the same way
+    ahead: NDArray[np.bool_]  # (n,)
+
+
+def reflected_mark(envs: MirrorMarkEnvs) -> ReflectedMark:
+    """Where the eye would see the mark's centre if nothing stood before it."""
+    scene, index = envs.scene, np.arange(envs.n)
+    body, pane = envs.mark_state.body, scene.pane
+    mark = envs.xpos[index, body] + np.einsum("nij,nj->ni", envs.xmat[index, body], envs.mark_state.pos)
+    normal = pane.mat[:, 2]
+    image = mark - 2.0 * ((mark - pane.centre) @ normal)[:, None] * normal
+    head = envs.xmat[:, scene.eye_body_id]
+    eye = envs.xpos[:, scene.eye_body_id] + head @ scene.eye_pos_m
+    ray = image - eye
+    # Into the camera's frame: x right, y up, looking along -z.
+    seen = np.einsum("nji,nj->ni", head @ scene.eye_mat, ray)
+    depth = np.maximum(-seen[:, 2], 1e-9)
+    field = seen[:, :2] / (np.tan(scene.eye_fovy_rad / 2) * depth)[:, None]
+    along = ((pane.centre - eye) @ normal) / (ray @ normal)
+    crossing = (eye + along[:, None] * ray - pane.centre) @ pane.mat[:, :2]
+    return ReflectedMark(field, crossing / pane.half, seen[:, 2] < 0)
+
+
+def mark_in_view(envs: MirrorMarkEnvs) -> NDArray[np.bool_]:
+    """Whether the reflected centre of the mark falls on the pane and into the field of view, (n,)."""
+    mark = reflected_mark(envs)
+    return mark.ahead & (np.abs(mark.field) <= 1).all(1) & (np.abs(mark.pane) <= 1).all(1)

@@ -1,16 +1,17 @@
-"""Three runs of the exam kept whole: the median, the best and a failed one, by eye and from outside."""
+"""Three runs of the exam kept whole: the median, the best and a failed one, as the agent saw them and from
+outside."""
 
 # pandas ships no exact types for what indexing and grouping return.
 # pyright: reportArgumentType=false, reportReturnType=false, reportCallIssue=false, reportAttributeAccessIssue=false
 
+import io
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from mirrormark.envs.camera import joined, picture
 from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS
+from mirrormark.envs.senses import joined, picture
 from mirrormark.exam.conditions import Condition
 from mirrormark.exam.protocol import Recording, Tables
 from mirrormark.training.env_config import EnvConfig
@@ -23,14 +24,22 @@ SENSE = "sense/"
 
 
 def senses_of(recording: dict[str, np.ndarray], run: int) -> dict[str, np.ndarray]:
-    """What one recorded run sensed, each (T, …)."""
+    """The observations of one recorded run, each (T, …)."""
     found = {name.removeprefix(SENSE): value for name, value in recording.items() if name.startswith(SENSE)}
     return {name: value[run] for name, value in found.items()}
 
 
-def save(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Arrays by name and nothing else: before NumPy 2.2 an option such as allow_pickle became one of them."""
-    np.savez_compressed(path, **arrays)
+def to_bytes(arrays: dict[str, np.ndarray]) -> bytes:
+    """An .npz file's content: arrays by name and nothing else (before NumPy 2.2 an option such as
+    allow_pickle became one of them)."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def from_bytes(data: bytes) -> dict[str, np.ndarray]:
+    with np.load(io.BytesIO(data)) as stored:
+        return dict(stored)
 
 
 def choose(episodes: pd.DataFrame, nearest_m: np.ndarray) -> dict[str, int]:
@@ -66,22 +75,20 @@ def keep_three(
         "expected_free_energy_nats": g[rows],
         "distance_m": distance[rows],
         "actions": recording.actions[rows],
-        "outside": _film(setup, condition, recording, rows),
+        "outside": _replay(setup, condition, recording, rows),
     } | {f"{SENSE}{name}": values[rows].cpu().numpy() for name, values in recording.senses.items()}
 
 
-def _film(setup: EnvConfig, condition: Condition, recording: Recording, rows: np.ndarray) -> np.ndarray:
-    """Live the runs again by their recorded actions, seen from outside: a world is its seed and actions."""
+def _replay(setup: EnvConfig, condition: Condition, recording: Recording, rows: np.ndarray) -> np.ndarray:
+    """The runs again by their recorded actions, seen from outside: seed and actions determine a run."""
     envs = condition.make_envs(replace(setup, senses=("proprioception",)), len(rows))
     envs.reset(seed=recording.seeds[rows].tolist(), marked=True, sham=condition.sham)
-    moments = []
+    states = []
     for step in range(EPISODE_CONTROL_STEPS):
-        moments.append(envs.sim_state())
+        states.append(envs.sim_state())
         envs.step(recording.actions[rows, step])
     frames = [
-        picture(
-            envs.scene, joined([sim_state.only(k) for sim_state in moments]), "world", OUTSIDE_PX, OUTSIDE_PX
-        )
+        picture(envs.scene, joined([state.only(k) for state in states]), "world", OUTSIDE_PX, OUTSIDE_PX)
         for k in range(len(rows))
     ]
     return np.stack(frames)

@@ -1,22 +1,25 @@
-"""results.json: all that the exam found, from its tables. No times, paths or versions (see provenance.json).
+"""results.json: all that the exam found, from its tables. No times, paths or versions of software (see
+provenance.json).
 
-Schema "mirrormark.exam/3". Rates are shares 0..1, intervals [low, high] at 95%, G in nats, times in seconds;
+Schema "mirrormark.exam/5". Rates are shares 0..1, intervals [low, high] at 95%, G in nats, times in seconds;
 null: could not be measured.
 
+    exam_version              numbers of another version do not compare
     body, tone, eye, label    what was examined; label: the words that every output must carry, else null
     shown                     the agent of strips, film, probes and dream: the first that was given
-    agents[]                   run, checkpoint, training_seed
+    agents[]                  run, checkpoint, training_seed, privileged[], environment_steps, gpu_minutes
     settings                  runs, first_exam_seed, chance_runs, mode, …
-    verdict                   status, sentence, lower, gates[], answers{}, caveats[]
+    verdict                   status, sentence, lower, criteria[], answers{}, caveats[]
     conditions{name}          title, role, rate, interval, successes, n, seeds[], method, distance_m, mark_px
     headline                  removal at the mark minus touches at the yoked site
     comparisons[]             exam minus each negative control: difference, interval, p, p_holm, n, method
-    left_out{name}            conditions that this body and mirror cannot have, and why
+    left_out{name}            conditions that this body, mirror or agent cannot have, and why
     free_energy               G before and after removal, with the matched-time control
     reach_m, hold_sim_steps   how near counts as touching; how many physics steps it must last
     first_touch               median_s, touched, n (Kaplan-Meier)
     sides, failures           left/right confusion; why runs failed
-    by_site, by_visibility    removal by surface; by whether the mark was seen in the first frame
+    by_site, by_region        removal by surface; by part of the body
+    by_visibility             removal by whether the mark was seen in the first frame
     coverage[]                how often our intervals hold the truth, by simulation
     probes                    what the self-prior has learned (see probes.py), null if not run
 """
@@ -28,24 +31,31 @@ import dataclasses
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from mirrormark.envs.mark import MarkConfig
 from mirrormark.envs.senses import ABLATION
-from mirrormark.exam import conditions, measures, runs
+from mirrormark.exam import conditions, measures
 from mirrormark.exam.before_after import before_after
 from mirrormark.exam.conditions import EXAM, YOKED
-from mirrormark.exam.coverage import simulate
 from mirrormark.exam.measures import Rate
-from mirrormark.exam.protocol import Tables
-from mirrormark.exam.statistics import median_time_s
+from mirrormark.exam.protocol import EXAM_VERSION, Tables
+from mirrormark.exam.statistics import median_time_s, simulate
 from mirrormark.exam.verdict import DEVELOPMENT, DEVELOPMENT_FROM_SEED, judge
 
-SCHEMA = "mirrormark.exam/4"
+SCHEMA = "mirrormark.exam/5"
 DIGITS = 6
 """Significant digits kept: more than anyone reads, fewer than floating-point noise."""
+
+
+class LearnedBy(NamedTuple):
+    """What stands beside an agent's results: what it knows beyond the senses, and what it learned from."""
+
+    privileged: tuple[str, ...] = ()
+    environment_steps: int | None = None
+    gpu_minutes: float | None = None
 
 
 def results(
@@ -55,8 +65,9 @@ def results(
     probes: dict | None = None,
     left_out: dict[str, str] | None = None,
     hold_sim_steps: int = MarkConfig.hold_sim_steps,
+    learned_by: dict[int, LearnedBy] | None = None,
 ) -> dict[str, Any]:
-    """Everything the exam says, ready for JSON."""
+    """Everything the exam found, ready for JSON. learned_by: by training seed."""
     episodes, steps = found
     exam, exam_steps = _of(episodes, EXAM), _of(steps, EXAM)
     rates = {name: measures.rate(_of(episodes, name)) for name in _present(episodes)}
@@ -64,18 +75,22 @@ def results(
     negative[YOKED] = measures.rate(exam, "yoked_touched")
     symbolic = bool((exam["eye"] == "symbolic").any())
     development = int(exam["exam_seed"].max()) >= DEVELOPMENT_FROM_SEED
-    verdict = judge(rates[EXAM], negative, symbolic=symbolic, development=development)
+    untrained_given = (left_out or {}).get("untrained") is None
+    verdict = judge(
+        rates[EXAM], negative, symbolic=symbolic, development=development, untrained_given=untrained_given
+    )
     labels = [words for words, due in ((ABLATION, symbolic), (DEVELOPMENT, development)) if due]
     against = {name: (_of(episodes, name), "removed") for name in negative if name != YOKED}
     compared = measures.compare(exam, {YOKED: (exam, "yoked_touched")} | against)
-    touch = runs.first_touch_curve(exam_steps, reach_m)
+    touch = measures.first_touch_curve(exam_steps, reach_m)
     free_energy = before_after(exam, exam_steps)
     return clean(
         {
             "schema": SCHEMA,
+            "exam_version": EXAM_VERSION,
             "label": "; ".join(labels) or None,
             **{name: str(exam[name].iloc[0]) for name in ("body", "tone", "eye")},
-            "agents": _agents(exam),
+            "agents": _agents(exam, learned_by or {}),
             "shown": {name: str(exam[name].iloc[0]) for name in ("run", "checkpoint")},
             "settings": settings,
             "verdict": verdict,
@@ -89,8 +104,9 @@ def results(
             "reach_m": reach_m,
             "hold_sim_steps": hold_sim_steps,
             "sides": measures.sides(exam),
-            "failures": runs.failures(exam, exam_steps)[0],
+            "failures": measures.failures(exam, exam_steps)[0],
             "by_site": measures.breakdown(exam, exam["site"]),
+            "by_region": measures.breakdown(exam, exam["region"]),
             "by_visibility": measures.breakdown(exam, (exam["mark_px_start"] > 0).map(_SEEN)),
             "coverage": [simulate(*case, exams=1000) for case in _coverage_cases(rates[EXAM])],
             "probes": probes,
@@ -110,9 +126,10 @@ def _present(episodes: pd.DataFrame) -> list[str]:
     return [name for name in conditions.names() if name in found]
 
 
-def _agents(exam: pd.DataFrame) -> list[dict[str, Any]]:
+def _agents(exam: pd.DataFrame, learned_by: dict[int, LearnedBy]) -> list[dict[str, Any]]:
     named = exam[["run", "checkpoint", "training_seed"]].drop_duplicates().sort_values("training_seed")
-    return named.to_dict("records")
+    rows = named.to_dict("records")
+    return [row | learned_by.get(row["training_seed"], LearnedBy())._asdict() for row in rows]
 
 
 def _condition(name: str, rate: Rate, steps: pd.DataFrame) -> dict[str, Any]:
@@ -122,7 +139,7 @@ def _condition(name: str, rate: Rate, steps: pd.DataFrame) -> dict[str, Any]:
         "title": found.title,
         "role": found.role,
         **_fields(rate),
-        "distance_m": runs.mean_distance_m(steps),
+        "distance_m": measures.mean_distance_m(steps),
         "mark_px": float(seen["mark_px"].mean()) if len(seen) else None,
     }
 

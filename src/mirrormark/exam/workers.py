@@ -1,8 +1,8 @@
-"""Other processes that work beside the exam while its agents are on a GPU.
+"""Other processes that run conditions beside the exam while its agents are on a GPU.
 
 On a GPU a condition is a chain of small kernels and of Python between them: one process leaves GPU and cores
-idle most of the time. What the worker pool does lands on disk, where the exam looks first; what it could not
-do, the exam does itself. With agents on the CPU there is no worker pool: one process keeps the cores busy.
+idle most of the time. What helpers finish is on disk, where the exam looks first; what they could not do,
+the exam does itself. With agents on the CPU there are none: one process keeps the cores busy.
 """
 
 import multiprocessing
@@ -19,16 +19,16 @@ import numba
 import torch
 
 if TYPE_CHECKING:
-    from mirrormark.exam.candidates import Candidate
+    from mirrormark.exam.candidates import Examinee
 
-LoadCandidates = Callable[[], "list[Candidate]"]
+LoadCandidates = Callable[[], "list[Examinee]"]
 """Gets the exam's agents: every process loads its own."""
 
-MOST = 5
+MOST_HELPERS = 5
 """Processes beside the first; more would mostly wait for the one GPU (ours)."""
 CORES_EACH = 3
 THREADS = 4
-"""Threads of a helper's numba: all of the machine's, in every process, would be in one another's way."""
+"""Threads of a helper's numba: all of the machine's, in every process, would slow one another down."""
 
 _load_candidates: LoadCandidates | None = None
 
@@ -40,7 +40,7 @@ def worker_pool(load_candidates: LoadCandidates, device: str) -> Iterator[Execut
     They are forked, so that they import nothing anew: it must be before CUDA and OpenMP have started here.
     """
     gpu = device == "cuda" or (device == "auto" and os.path.exists("/dev/nvidia0"))
-    size = min(MOST, len(os.sched_getaffinity(0)) // CORES_EACH) if gpu and _can_fork() else 0
+    size = min(MOST_HELPERS, len(os.sched_getaffinity(0)) // CORES_EACH) if gpu and _can_fork() else 0
     if not size:
         yield None
         return
@@ -48,16 +48,16 @@ def worker_pool(load_candidates: LoadCandidates, device: str) -> Iterator[Execut
     pool = ProcessPoolExecutor(size, multiprocessing.get_context("fork"), _begin, (load_candidates,))
     try:
         for _ in range(size):
-            pool.submit(_arrive)
+            pool.submit(_preload)
         yield pool
-    finally:  # all they did that counts is on disk
+    finally:  # finished parts are on disk
         for child in multiprocessing.active_children():
             if child not in before:
                 child.kill()
         pool.shutdown(cancel_futures=True)
 
 
-def agents() -> "list[Candidate]":
+def agents() -> "list[Examinee]":
     """In a helper: its own copy of the exam's agents."""
     assert _load_candidates is not None
     return _loaded(_load_candidates)
@@ -77,7 +77,7 @@ def _can_fork() -> bool:
 
 
 def _begin(load_candidates: LoadCandidates) -> None:
-    """A helper leaves Ctrl-C to the exam, and ends with it."""
+    """A helper ignores Ctrl-C, which is the exam's, and ends with it."""
     global _load_candidates
     _load_candidates = load_candidates
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -93,5 +93,5 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _arrive() -> None:
+def _preload() -> None:
     agents()

@@ -4,7 +4,7 @@ import socket
 import threading
 from pathlib import Path
 
-from mirrormark.lab.agents import Agents
+from mirrormark.lab.session import Agents, Session
 
 
 def lab(
@@ -30,15 +30,13 @@ def lab(
         port: A busy one is left alone: the next free one is taken.
     """
     try:
-        from mirrormark.lab.page import Page
+        from mirrormark.lab.server import LabServer
     except ModuleNotFoundError as missing:
         if missing.name not in ("viser", "trimesh"):
             raise
         raise ValueError("the lab needs viser: install it with `pip install 'mirrormark[lab]'`.") from None
-    from mirrormark.lab.session import Session
-
     free = free_port(host, port)
-    page = Page(Session(Agents(checkpoints, preset), body, seed), out, host, free)
+    page = LabServer(Session(Agents(checkpoints, preset), body, seed), out, host, free)
     if free != port:
         print(f"Port {port} is busy: the lab took {page.port} instead.", flush=True)
     print(

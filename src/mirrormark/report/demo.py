@@ -14,7 +14,7 @@ from mirrormark.envs import bodies
 from mirrormark.envs.babbling import Babbling, BabblingConfig
 from mirrormark.envs.mirror_mark import MirrorMarkEnvs
 from mirrormark.exam import candidates, commands
-from mirrormark.exam.exam_run import Settings
+from mirrormark.exam.run import Settings
 from mirrormark.report import report
 from mirrormark.training.weights import shipped
 
@@ -52,9 +52,7 @@ def demo(
         _exam(place, out / "exam", runs)
         return
     if place is None:
-        print(
-            f"No trained agent is shipped for the {body}, so nobody decides here: this shows the world only."
-        )
+        print(f"No trained agent is shipped for the {body}: this shows random movement only.")
     _film(out, body, seed, control_steps)
 
 
@@ -72,9 +70,9 @@ def _exam(place: Path, out: Path, runs: int) -> None:
     found = commands.examine([candidate], out, settings, console)
     page = report.write(out)
     commands.show(found, console)
-    program, film = called(), out / "film.mp4"
+    program = called()
     print(f"report: {page.resolve()}")
-    if film.exists():
+    for film in sorted(out.glob("film-*.mp4")):
         print(f"film:   {film.resolve()}")
     print(f"The whole exam, with all controls: {program} exam {place.name} --out exam")
     print(f"Meet it in the browser: {program} lab --body {place.name}")
@@ -109,7 +107,7 @@ def _film(out: Path, body: str, seed: int, control_steps: int) -> None:
         observation, *_, info = envs.step(babbling.act(observation))
         frames.append(picture(envs, observation["vision"][0]))
     film, sheet = out / f"{body}.mp4", out / f"{body}.png"
-    iio.imwrite(film, np.stack(frames), fps=20, tokenizer="libx264", macro_block_size=8)
+    iio.imwrite(film, np.stack(frames), fps=20, codec="libx264", macro_block_size=8)
     iio.imwrite(sheet, contact_sheet(frames))
     print(f"The {body} (tone: {envs.scene.tone}) moved at random for {control_steps / 20:.0f} s.")
     print(f"Its mark {'came off by chance' if info['mark_removed'][0] else 'stayed on'}.")
@@ -120,7 +118,7 @@ def _film(out: Path, body: str, seed: int, control_steps: int) -> None:
 
 def portrait(envs: MirrorMarkEnvs, seen: np.ndarray) -> np.ndarray:
     """Two views from outside and what the eye sees, side by side."""
-    outside = [envs.render(0, camera, SIDE, SIDE) for camera in ("world", "behind")]
+    outside = [envs.picture(0, camera, SIDE, SIDE) for camera in ("world", "behind")]
     return np.concatenate([*outside, enlarged(seen)], axis=1)
 
 
@@ -132,7 +130,7 @@ def enlarged(seen: np.ndarray) -> np.ndarray:
 
 def picture(envs: MirrorMarkEnvs, seen: np.ndarray) -> np.ndarray:
     """A third person's view beside the eye's own, enlarged without smoothing."""
-    return np.concatenate([envs.render(0, "behind", SIDE, SIDE), enlarged(seen)], axis=1)
+    return np.concatenate([envs.picture(0, "behind", SIDE, SIDE), enlarged(seen)], axis=1)
 
 
 def contact_sheet(frames: list[np.ndarray]) -> np.ndarray:

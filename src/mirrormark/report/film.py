@@ -1,21 +1,22 @@
-"""The median, the best and a failed run side by side: from outside, through the eye, and the curve of G."""
+"""Films of single runs at half speed: G on top, below it the view from outside and through the eye."""
 
-import textwrap
 from pathlib import Path
 
 import imageio.v2 as imageio
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from PIL import Image, ImageDraw, ImageFont
 
-from mirrormark.exam.protocol import CONTROL_STEP_S
-from mirrormark.exam.recording import senses_of
-from mirrormark.report import style
+from mirrormark.report.exam_data import CONTROL_STEP_S, RecordedRun
 
-_PX = 240
-_CURVE_PX = 112
-_HOLD_FRAMES = 12
-"""The last picture stays for so long, so that a loop does not jump at once."""
+SPEED = 0.5
+_SIDE_PX = 256
+_TOP_PX, _CURVE_PX = 28, 92
+_AFTER_S, _HOLD_FRAMES = 1.0, 8
+"""A film goes on for a second after removal; its last picture stays for a moment before the loop."""
+_RED_FRAMES = 5
+"""How long a red frame shows that the mark has come off."""
+_GROUND, _INK, _QUIET = (24, 25, 28), (236, 234, 229), (150, 149, 144)
+_BLUE, _RED = (92, 164, 222), (232, 92, 108)
 _REMEDY = "Install imageio-ffmpeg and write the report again: mirrormark report FOLDER."
 
 
@@ -23,89 +24,120 @@ class NoFilm(Exception):
     """There is no ffmpeg that works here; the message is a sentence for the reader."""
 
 
-def write(recording: dict[str, np.ndarray], path: Path, label: str | None = None) -> None:
-    """An mp4 that any browser plays; one column a run, and the label, if any, in every frame."""
-    columns = [_column(recording, run) for run in range(len(recording["label"]))]
-    frames = np.concatenate(columns, axis=2)
-    if label:
-        banner = _title(label, frames.shape[2], style.REMOVAL)
-        frames = np.concatenate([np.broadcast_to(banner, (len(frames), *banner.shape)), frames], axis=1)
+def write(run: RecordedRun, path: Path, limits: tuple[float, float], label: str | None = None) -> np.ndarray:
+    """An mp4 that any browser plays; its first picture is returned. limits: of G, the same for films side by
+    side. label: words that must be in every frame."""
+    drawn = frames(run, limits, label)
     path.unlink(missing_ok=True)  # an earlier one must not pass for this one
     try:
-        _encode([*frames, *[frames[-1]] * _HOLD_FRAMES], path)
+        _encode([*drawn, *[drawn[-1]] * _HOLD_FRAMES], path)
     except (ImportError, OSError, RuntimeError) as problem:
         raise NoFilm(f"No film: ffmpeg does not work here ({problem}). {_REMEDY}") from problem
     if not path.is_file():  # an ffmpeg that dies is not reported by imageio
         raise NoFilm(f"No film: ffmpeg wrote nothing. {_REMEDY}")
+    return drawn[0]
 
 
-def _encode(frames: list[np.ndarray], path: Path) -> None:
+def _encode(pictures: list[np.ndarray], path: Path) -> None:
+    fps = round(SPEED / CONTROL_STEP_S)
+    options = ["-crf", "27", "-preset", "slow", "-movflags", "+faststart"]
     with imageio.get_writer(
         path,
         format="FFMPEG",
-        fps=round(1 / CONTROL_STEP_S),
-        tokenizer="libx264",
-        quality=5,
-        macro_block_size=8,
+        fps=fps,
+        codec="libx264",
+        quality=None,
+        output_params=options,
+        macro_block_size=4,
     ) as out:
-        for frame in frames:
-            out.append_data(frame)
+        for picture in pictures:
+            out.append_data(picture)
 
 
-def _column(recording: dict[str, np.ndarray], run: int) -> np.ndarray:
-    """(T, height, _PX, 3): title, outside, eye, G with a cursor."""
-    outside = recording["outside"][run]
-    total, removed_s = len(outside), float(recording["removed_s"][run])
-    title = f"{recording['label'][run]}, world {recording['exam_seed'][run]}"
-    parts = [np.broadcast_to(_title(title), (total, 24, _PX, 3)), outside]
-    vision = senses_of(recording, run).get("vision")
-    if vision is not None:
-        large = vision.repeat(3, axis=1).repeat(3, axis=2)  # 64 → 192
-        margin = (_PX - large.shape[2]) // 2
-        parts.append(np.pad(large, ((0, 0), (4, 4), (margin, margin), (0, 0)), constant_values=255))
-    g = recording["expected_free_energy_nats"]
-    return np.concatenate([*parts, _curve(g[run], removed_s, _limits(g))], axis=1)
-
-
-def _limits(g: np.ndarray) -> tuple[float, float] | None:
-    """One scale for all runs of a film, so that curves side by side can be compared; None without any G."""
+def g_limits(runs: list[RecordedRun]) -> tuple[float, float]:
+    """One scale for all films of a page, so that their curves can be compared."""
+    g = np.concatenate([run.g[: _frames_of(run)] for run in runs])
     if not np.isfinite(g).any():
-        return None
+        return 0.0, 1.0
     low, high = float(np.nanmin(g)), float(np.nanmax(g))
     margin = 0.05 * (high - low) or 1.0
     return low - margin, high + margin
 
 
-def _drawn(figure: Figure) -> np.ndarray:
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+def frames(run: RecordedRun, limits: tuple[float, float], label: str | None = None) -> list[np.ndarray]:
+    """(height, width, 3) each. Nothing lies over G: a player's controls cover the foot of the pictures."""
+    total = _frames_of(run)
+    width = _SIDE_PX * (1 if run.seen is None else 2)
+    curve = _curve(run.g[:total], width, limits, run.removed_frame)
+    name = f"world {run.exam_seed}, half speed" + (f" · {label}" if label else "")
+    pictures = []
+    for step in range(total):
+        views = [run.outside[step]] + ([] if run.seen is None else [run.seen[step]])
+        canvas = Image.new("RGB", (width, _TOP_PX + _CURVE_PX + _SIDE_PX), _GROUND)
+        canvas.paste(curve, (0, _TOP_PX))
+        for k, view in enumerate(views):
+            smooth = Image.Resampling.NEAREST if view.shape[0] < _SIDE_PX / 2 else Image.Resampling.BICUBIC
+            canvas.paste(
+                Image.fromarray(view).resize((_SIDE_PX, _SIDE_PX), smooth),
+                (k * _SIDE_PX, _TOP_PX + _CURVE_PX),
+            )
+        _annotate(canvas, run, step, total, name)
+        pictures.append(np.asarray(canvas))
+    return pictures
 
 
-def _title(text: str, width_px: int = _PX, colour: str = style.INK) -> np.ndarray:
-    """(24 px a line, width, 3): words, broken where they would not fit."""
-    lines = textwrap.wrap(text, width_px // 5)
-    figure = Figure(figsize=(width_px / 100, 0.24 * len(lines)), dpi=100, facecolor="white")
-    figure.text(0.5, 0.5, "\n".join(lines), ha="center", va="center", fontsize=8, color=colour)
-    return _drawn(figure)
+def _frames_of(run: RecordedRun) -> int:
+    if run.removed_frame is None:
+        return len(run.outside)
+    return min(run.removed_frame + round(_AFTER_S / CONTROL_STEP_S) + 1, len(run.outside))
 
 
-def _curve(g: np.ndarray, removed_s: float, limits: tuple[float, float] | None) -> np.ndarray:
-    """The whole curve of G drawn once, then a cursor that runs along it."""
-    figure = Figure(figsize=(_PX / 100, _CURVE_PX / 100), dpi=100, facecolor="white")
-    axes = figure.add_axes((0.15, 0.2, 0.8, 0.58))
-    time_s = CONTROL_STEP_S * np.arange(len(g))
-    axes.plot(time_s, g, color=style.EXAM, linewidth=1)
-    if limits:
-        axes.set_ylim(limits)
-    if np.isfinite(removed_s):
-        axes.axvline(removed_s, color=style.REMOVAL, linewidth=1)
-    axes.set_xlim(0, time_s[-1])
-    axes.tick_params(labelsize=5, length=2)
-    axes.set_title("G (nats)", fontsize=6, pad=2, loc="left")
-    picture = _drawn(figure)
-    left, right = (round(axes.transData.transform((t, 0))[0]) for t in (0, time_s[-1]))
-    frames = np.repeat(picture[None], len(g), axis=0)
-    for step, x in enumerate(np.linspace(left, right, len(g)).round().astype(int)):
-        frames[step, 20:-22, x] = (120, 120, 120)
-    return frames
+def _annotate(canvas: Image.Image, run: RecordedRun, step: int, total: int, name: str) -> None:
+    """The name above, a cursor on G, the time over the picture, and the removal."""
+    pen, top = ImageDraw.Draw(canvas), _TOP_PX + _CURVE_PX
+    pen.text((8, 7), name, fill=_QUIET, font=_font(_fitting(pen, name, canvas.width - 16)))
+    x = _x_of(step, total, canvas.width)
+    pen.line((x, _TOP_PX + 4, x, top - 4), fill=_INK, width=1)
+    time = f"{step * CONTROL_STEP_S:.2f} s"
+    gone = run.removed_frame is not None and step >= run.removed_frame
+    words = f"{time} · mark off at {run.removed_s:.2f} s" if gone else time
+    pen.text(
+        (9, top + 7), words, fill=_RED if gone else _INK, font=_font(19), stroke_width=3, stroke_fill=_GROUND
+    )
+    if gone and run.removed_frame is not None and step < run.removed_frame + _RED_FRAMES:
+        pen.rectangle((0, top, canvas.width - 1, canvas.height - 1), outline=_RED, width=5)
+
+
+def _curve(g: np.ndarray, width: int, limits: tuple[float, float], gone: int | None) -> Image.Image:
+    """The whole curve of G, with its limits and the moment of removal."""
+    picture = Image.new("RGB", (width, _CURVE_PX), _GROUND)
+    pen = ImageDraw.Draw(picture)
+    low, high = limits
+    points = [
+        (_x_of(step, len(g), width), round((_CURVE_PX - 8) - (value - low) / (high - low) * (_CURVE_PX - 16)))
+        for step, value in enumerate(g)
+        if np.isfinite(value)
+    ]
+    if gone is not None:
+        x = _x_of(gone, len(g), width)
+        pen.line((x, 4, x, _CURVE_PX - 4), fill=_RED, width=2)
+    if points:
+        pen.line(points, fill=_BLUE, width=2, joint="curve")
+        pen.text((8, 2), f"{high:.0f} nats", fill=_QUIET, font=_font(12))
+        pen.text((8, _CURVE_PX - 17), f"{low:.0f}", fill=_QUIET, font=_font(12))
+        pen.text((8, _CURVE_PX / 2 - 9), "G", fill=_BLUE, font=_font(15))
+    return picture
+
+
+def _x_of(step: int, total: int, width: int) -> int:
+    return round(60 + step / max(total - 1, 1) * (width - 72))
+
+
+def _fitting(pen: ImageDraw.ImageDraw, words: str, width: int) -> int:
+    """The largest type size at which the words fit: a label must be whole in every frame."""
+    sizes = range(14, 5, -1)
+    return next((size for size in sizes if pen.textlength(words, font=_font(size)) <= width), sizes[-1])
+
+
+def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    return ImageFont.load_default(size=size)

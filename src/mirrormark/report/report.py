@@ -1,131 +1,192 @@
-"""One self-contained HTML report of an exam, from its folder: verdict first, then what it rests on."""
+"""One self-contained HTML report of an exam, from its folder: the finding first, then what it rests on."""
 
 import base64
-import json
 import shlex
 from concurrent.futures import Executor
-from html import escape
 from pathlib import Path
 from typing import Any
 
-from mirrormark.exam.results import load
-from mirrormark.report import figures, film, sections, style
-from mirrormark.report.figures import Caption
-from mirrormark.report.page import GLOSSARY, method, page
+from mirrormark.envs.mirror_mark import EPISODE_CONTROL_STEPS
+from mirrormark.envs.scene import TIMESTEP_S
+from mirrormark.report import exam_data, figures, film, pictures
+from mirrormark.report.exam_data import EXAM, YOKED, Exam, RecordedRun, conditions, verdict
+from mirrormark.report.page import listed, percent, plural, render
 
-_WIDE = ("removal", "fig3a", "fig5-erasure", "fig5-crossing", "fig5-dream", "fig5-samples")
-"""Figures that scroll sideways on a phone instead of shrinking until nobody can read them."""
+NULL_SHARE = 0.05
+"""By this share of the encoder's error the self-prior must be nearer, else it adds nothing (ours)."""
 
 
 def write(directory: Path, helpers: Executor | None = None) -> Path:
-    """Draw the figures and the film anew, with helpers all at a time, and write DIRECTORY/report.html."""
-    results = load(directory / "results.json")
-    filmed = helpers.submit(_shoot, directory, results) if helpers else None
-    drawn = {caption.name: caption for caption in figures.draw(directory, helpers)}
-    unfilmed = filmed.result() if filmed else _shoot(directory, results)
+    """Draw figures and films anew, with helpers the films all at a time, and write DIRECTORY/report.html."""
+    exam = Exam(directory)
     path = directory / "report.html"
-    title = f"Mirror-mark exam: {results['body']}"
-    path.write_text(page(escape(title), _body(results, drawn, directory, unfilmed)), encoding="utf-8")
+    path.write_text(render("report.html", **_values(exam, *_films(exam, helpers))), encoding="utf-8")
     return path
 
 
-def _shoot(directory: Path, results: dict[str, Any]) -> str | None:
-    """Film the recorded runs. What hinders it, in a sentence, or None: a report without a film is better
-    than none."""
-    recording = figures.stored(directory, results, "recording.npz")
+# Films -----------------------------------------------------------------------------------------------------
+
+
+def _films(exam: Exam, helpers: Executor | None) -> tuple[list[dict[str, Any]], str]:
+    """The films for the page, the opening one first, and what is to be said of those that are missing."""
+    unseen = [run for run in exam.recorded if run.unseen_because]
+    removals = [run for run in exam.recorded if run.removed_frame is not None and run not in unseen]
+    failed = [run for run in exam.recorded if run.removed_frame is None]
+    runs = removals + failed if removals else exam.recorded
+    if not runs:
+        return [], ""
+    limits, label = film.g_limits(runs), exam.results["label"]
+    paths = [exam.directory / f"film-{run.label}.mp4" for run in runs]
+    jobs = [(run, path, limits, label) for run, path in zip(runs, paths)]
     try:
-        if recording:
-            film.write(recording, directory / "film.mp4", results["label"])
+        if helpers:
+            posters = [job.result() for job in [helpers.submit(film.write, *job) for job in jobs]]
+        else:
+            posters = [film.write(*job) for job in jobs]
     except film.NoFilm as reason:
-        return str(reason)
-    return None
+        return [], str(reason)
+    clips = [_clip(run, path, poster) for run, path, poster in zip(runs, paths, posters)]
+    reasons = listed([f"world {run.exam_seed} ({run.label} run: {run.unseen_because})" for run in unseen])
+    return clips, f"The mark is on, but not seen in the first frame: {reasons}." if unseen else ""
 
 
-def _body(
-    results: dict[str, Any], drawn: dict[str, Caption], directory: Path, unfilmed: str | None = None
-) -> str:
-    def shown(*names: str) -> str:
-        return "".join(_figure(drawn[name], directory) for name in names if name in drawn)
-
-    told = [
-        sections.heading(results),
-        sections.verdict(results) + GLOSSARY,
-        "<h2>Removal beside its controls</h2>" + shown("removal") + sections.comparisons(results),
-    ]
-    if "fig4a" in drawn:
-        told.append("<h2>Over training</h2>" + shown("fig4b", "fig4a"))
-    told += [
-        "<h2>Runs</h2>"
-        + (f"<p>{escape(unfilmed)}</p>" if unfilmed else _film(results, directory))
-        + shown("fig3a", "distance", "first-touch", "failures")
-        + sections.groups(results),
-        "<h2>Expected free energy before and after removal</h2>"
-        + sections.free_energy(results)
-        + shown("fig3c", "fig3b"),
-        "<h2>What the self-prior has learned</h2>"
-        + sections.probes(results["probes"])
-        + shown("fig5-samples", "fig5-erasure", "fig5-crossing", "fig5-dream"),
-        "<h2>Method</h2>" + method(results) + sections.coverage(results) + _provenance(results, directory),
-    ]
-    return "\n".join(told)
+def _clip(run: RecordedRun, path: Path, poster: Any) -> dict[str, Any]:
+    return {
+        "id": run.clip,
+        "name": {"median": "the median removal", "best": "the fastest removal"}.get(
+            run.label, "a failed run"
+        ),
+        "exam_seed": run.exam_seed,
+        "removed_s": None if run.removed_frame is None else run.removed_s,
+        "src": f"data:video/mp4;base64,{base64.b64encode(path.read_bytes()).decode()}",
+        "poster": pictures.data_uri(poster, "jpeg", 70),
+    }
 
 
-def _provenance(results: dict[str, Any], directory: Path) -> str:
-    path = directory / "provenance.json"
-    found = json.loads(path.read_text()) if path.is_file() else {"sittings": [], "versions": {}, "agents": []}
-    weights = sorted({agent["posture_precision"] for agent in found["agents"]} - {1.0})
-    weighed = f" In G the joint angles' tokens count {' or '.join(f'{w:g}' for w in weights)}, all others 1."
-    settings = results["settings"]
-    seeds = f"{settings['first_exam_seed']}–{settings['first_exam_seed'] + settings['runs'] - 1}"
-    commands = "\n".join(
-        dict.fromkeys(shlex.join(["mirrormark", *s["command"][1:]]) for s in found["sittings"])
+# What the page says ----------------------------------------------------------------------------------------
+
+
+def headline(results: dict[str, Any]) -> str:
+    """The finding in one sentence: removal with and without a mirror, or beside the yoked site."""
+    found = results["conditions"]
+    rate, name = found[EXAM], "absent" if "absent" in found else YOKED
+    other = results[YOKED] if name == YOKED else found[name]
+    sentence = (
+        f"Before a mirror the {results['body']} took the mark off in {percent(rate['rate'])} of"
+        f" {plural(rate['n'], 'run')}; "
     )
-    kept = {name: value for name, value in found["versions"].items() if name not in ("command", "host")}
-    versions = ", ".join(f"{name} {value}" for name, value in kept.items())
-    training = ", ".join(str(agent["training_seed"]) for agent in results["agents"])
+    if name == YOKED:
+        sentence += f"an unseen place of the same kind was touched in {percent(other['rate'])} of them"
+    else:
+        sentence += f"without one in {percent(other['rate'])} of {other['n']:,}"
+    low = next((c["interval"][0] for c in results["comparisons"] if c["control"] == name), None)
     return (
-        f"<p>Trained with seed {training}; examined in worlds {seeds}; chance: {settings['chance_runs']} "
-        f"runs; actions: {escape(settings['mode'])}.{weighed if weights else ''}</p>"
-        f"<p class='small'>{escape(versions)}</p><pre>{escape(commands)}</pre>"
+        f"{sentence}."
+        if low is not None and low > 0
+        else f"{sentence}: no difference that these runs can show."
     )
 
 
-def _figure(caption: Caption, directory: Path) -> str:
-    """The SVG itself, its ink turned into the page's text colour."""
-    svg = (directory / "figures" / f"{caption.name}.svg").read_text(encoding="utf-8")
-    svg = svg[svg.index("<svg") :].replace(style.INK, "currentColor")
-    svg = _own_names(svg, caption.name)
-    inner = f"<div class='scroll'>{svg}</div>" if caption.name in _WIDE else svg
-    words = f"<b>{escape(caption.title)}.</b> {escape(caption.text)}"
-    return f"<figure>{inner}<figcaption>{words}</figcaption></figure>"
-
-
-def _own_names(svg: str, name: str) -> str:
-    """Ids are shared by all figures on a page: give each figure its own."""
-    for mark in ('id="', 'href="#', "url(#"):
-        svg = svg.replace(mark, f"{mark}{name}-")
-    return svg
-
-
-def _which_runs(labels: list[str]) -> str:
-    words = [{"failed": "a failed"}.get(label, f"the {label}") for label in labels]
-    told = ", ".join(words[:-1]) + " and " + words[-1] if len(words) > 1 else words[0]
-    return told[0].upper() + told[1:] + " run"
-
-
-def _film(results: dict[str, Any], directory: Path) -> str:
-    path = directory / "film.mp4"
-    if not path.is_file():
-        return ""
-    data = base64.b64encode(path.read_bytes()).decode()
-    recording = figures.stored(directory, results, "recording.npz")
-    runs = [str(run) for run in recording["label"]]
-    unseen = figures.unseen_at_first(directory, results, recording["exam_seed"].tolist())
-    label = f" {results['label']}." if results["label"] else ""
-    return (
-        f'<figure><video controls loop muted playsinline style="max-width:{14 * len(runs)}rem"'
-        f' src="data:video/mp4;base64,{data}"></video><figcaption>'
-        f"<b>{_which_runs(runs)} of {escape(results['shown']['run'])}.</b>"
-        f" From outside, through the eye, and G; red: removal.{escape(unseen + label)}"
-        "</figcaption></figure>"
+def _values(exam: Exam, clips: list[dict[str, Any]], missing_films: str) -> dict[str, Any]:
+    results = exam.results
+    shown = next((run for run in exam.recorded if not run.unseen_because), None) or next(
+        iter(exam.recorded), None
     )
+    return {
+        "title": f"Mirror-mark exam: {results['body']}",
+        "results": results,
+        "headline": headline(results),
+        "word": verdict.word(results),
+        "agents": verdict.agents_in_words(results),
+        "lead": verdict.lead(results),
+        "answers": [_answer(results, question) for question in results["verdict"]["answers"]],
+        "titles": {
+            name: conditions.title(name) for name in (*conditions.names(), *results["left_out"], YOKED)
+        },
+        "clips": clips,
+        "missing_films": missing_films,
+        "strip": pictures.strip(shown) if shown else [],
+        "strip_run": shown,
+        "n": figures.captioned_n(exam),
+        "lead_bars": figures.lead_bars(exam),
+        "all_bars": figures.all_bars(exam),
+        "several_seeds": any(figures.seeds(rate) for rate in results["conditions"].values()),
+        "training_removal": figures.training_removal(exam),
+        "training_distance": figures.training_distance(exam),
+        "training": exam.training,
+        "distance": figures.distance(exam),
+        "first_touch": figures.first_touch(exam),
+        "touch": _touch(exam),
+        "before_after": figures.before_after(exam),
+        "scored": figures.scored(exam),
+        "scored_removed": bool(exam.scored["removed_s"].notna().any()),
+        "probe_rows": {g: pictures.probe_rows(exam, g) for g in ("samples", "erasure", "crossing", "dream")},
+        "null": _null(results["probes"]),
+        "postures": exam_data.POSTURES,
+        "method": _method(results),
+        "provenance": _provenance(exam),
+    }
+
+
+def _answer(results: dict[str, Any], question: str) -> tuple[str, str, str]:
+    """Question, answer and the rates that it rests on."""
+    rates = []
+    for name in exam_data.QUESTIONS[question]:
+        found = results[YOKED] if name == YOKED else results["conditions"].get(name)
+        if found:
+            rates.append(f"{conditions.title(name)} {percent(found['rate'])}")
+    answer = verdict.answer(results, question)
+    return question, answer, listed(rates) if answer in ("yes", "no") else ""
+
+
+def _touch(exam: Exam) -> dict[str, Any]:
+    """First touch with all runs, and without those whose hand started at the mark."""
+    away = exam.first_touch(EXAM, away=True)
+    median = exam_data.median_time_s(away) if away else float("nan")
+    return {
+        "at_cm": 100 * exam_data.AT_THE_MARK_M,
+        "at_mark": exam.started_at("distance_m"),
+        "at_yoked": exam.started_at("yoked_distance_m"),
+        "away": f"{away.events} of {plural(away.n, 'run')}" if away else "none",
+        "away_median": f"{median:.2f} s" if median == median else "not reached",
+    }
+
+
+def _null(probes: dict[str, Any] | None) -> list[str]:
+    """Where the self-prior does no better than the encoder alone: a null result, called one."""
+    if not probes:
+        return []
+    senses = {
+        "joint angles from vision": probes["proprioception_from_vision_rad"],
+        "vision from joint angles": probes["vision_from_proprioception_rms"],
+    }
+    return [
+        name
+        for name, error in senses.items()
+        if error["self-prior"] > (1 - NULL_SHARE) * error["encoder only"]
+    ]
+
+
+def _method(results: dict[str, Any]) -> dict[str, Any]:
+    hold = results["hold_sim_steps"]
+    return {
+        "steps": EPISODE_CONTROL_STEPS,
+        "seconds": round(EPISODE_CONTROL_STEPS * exam_data.CONTROL_STEP_S, 6),
+        "reach_cm": round(100 * results["reach_m"], 6),
+        "hold_steps": hold,
+        "hold_s": round(hold * TIMESTEP_S, 6),
+        "chance_runs": exam_data.CHANCE_RUNS,
+        "kept": exam_data.MIN_KEPT_RUNS,
+    }
+
+
+def _provenance(exam: Exam) -> dict[str, Any]:
+    found, settings = exam.provenance, exam.results["settings"]
+    versions = {name: value for name, value in found["versions"].items() if name not in ("command", "host")}
+    commands = [shlex.join(["mirrormark", *session["command"][1:]]) for session in found["sessions"]]
+    return {
+        "weights": sorted({agent.get("posture_precision", 1.0) for agent in found["agents"]} - {1.0}),
+        "worlds": f"{settings['first_exam_seed']}–{settings['first_exam_seed'] + settings['runs'] - 1}",
+        "versions": ", ".join(f"{name} {value}" for name, value in versions.items()),
+        "commands": list(dict.fromkeys(commands)),
+    }

@@ -1,4 +1,5 @@
-"""How figures look: calm, few colours that stay apart for colour-blind eyes, labels beside what they name."""
+"""The style of matplotlib figures: few colours that stay apart for colour-blind eyes, labels beside their
+lines."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -28,6 +28,7 @@ class FSQ(nn.Module):
         if not levels or min(levels) < 2:
             raise ValueError(f"tokenizer.levels must be numbers of 2 or more, got {levels}")
         self.classes = math.prod(levels)
+        self.centre = sum(n // 2 * math.prod(levels[i + 1 :]) for i, n in enumerate(levels))
         axes = [torch.linspace(-1, 1, n) for n in levels]
         radix = [math.prod(levels[i + 1 :]) for i in range(len(levels))]
         codebook = torch.cartesian_prod(*axes).reshape(self.classes, len(levels))

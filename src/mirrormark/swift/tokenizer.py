@@ -99,6 +99,11 @@ class GridTokenizer(SymbolicTokenizer):
         self.register_buffer("rate_share", torch.ones(()), persistent=False)
         self.rate_share: Tensor
 
+    @property
+    def inactive_token(self) -> int:
+        """The class of a vision token that says nothing: every scalar at its middle level."""
+        return self.quantise.centre
+
     def train(self, mode: bool = True) -> GridTokenizer:
         """Once frozen it stays as it acts: without token dropout."""
         learns = any(parameter.requires_grad for parameter in self.parameters())

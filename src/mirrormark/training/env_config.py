@@ -1,4 +1,4 @@
-"""The world that an agent grows up in, as configuration, and the agent that fits it."""
+"""The environments of a training run, as configuration, and the agent that fits them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,7 @@ from mirrormark.training import build
 
 @dataclass(frozen=True)
 class EnvConfig:
-    """Body, mirror, mark, movement and senses of one life."""
+    """Body, mirror, mark, motor babbling and senses of a training run."""
 
     body: str = "infant"
     """Which body (ours; the paper's is not public)."""
@@ -30,19 +30,18 @@ class EnvConfig:
     mirror: MirrorConfig = field(default_factory=MirrorConfig)
     """Where the mirror is and what it does."""
     mirrorless_share: float = 0.0
-    """Share of a training run's episodes before a bare wall or a covered mirror, in turn (ours): else the
-    first sight of a room without its mirror would be a shock, and what the body does there would tell
-    nothing."""
+    """Share of a training run's episodes before a bare wall or a covered mirror, in turn (ours): else an exam
+    without a mirror would be the first of its kind, and what the body does there would say little."""
     mark: MarkConfig = field(default_factory=MarkConfig)
     """The mark's look, its sites and what takes it off."""
     babbling: BabblingConfig = field(default_factory=BabblingConfig)
     """Motor babbling."""
     senses: tuple[str, ...] = DEFAULT_SENSES
-    """What the agent senses; "cell" instead of "vision" is the symbolic eye, an ablation."""
+    """The agent's senses; "cell" instead of "vision" is the symbolic eye, an ablation."""
     biased_noise: bool = False
     """Vision's noise is {-2..1} instead of {-2..2} (D17; public code: biased)."""
     threads: int | None = None
-    """Threads of the physics, and of all that follows it on the CPU; None: one for each core."""
+    """Threads of the physics on the CPU; None: one for each core."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.mirrorless_share < 1:
@@ -52,11 +51,11 @@ class EnvConfig:
 
     @property
     def ablation(self) -> str | None:
-        """The words that every output of a symbolic-eye life carries, else None."""
+        """What every output of a run with the symbolic eye must say, else None."""
         return ABLATION if "cell" in self.senses else None
 
     def mirrors(self, n: int) -> list[MirrorConfig]:
-        """The mirrors of n worlds of a training run, those without a reflection spread evenly among them."""
+        """Mirrors of a run's n environments; those that reflect nothing are spread evenly among them."""
         turn = np.floor(np.arange(n + 1) * self.mirrorless_share).astype(int)
         bare = [replace(self.mirror, kind=kind, delay_control_steps=0) for kind in ("absent", "covered")]
         return [bare[turn[i] % 2] if turn[i + 1] > turn[i] else self.mirror for i in range(n)]
@@ -68,8 +67,9 @@ class EnvConfig:
         mirror: MirrorConfig | Sequence[MirrorConfig] | None = None,
         mark: MarkConfig | None = None,
         measure_view: bool = False,
+        measure_distance: bool = True,
     ) -> MirrorMarkEnvs:
-        """n such worlds; an exam may exchange mirror and mark."""
+        """n such environments; an exam may exchange mirror and mark. What is measured goes into info."""
         eye = Vision(biased_noise=self.biased_noise)
         return MirrorMarkEnvs(
             self.body,
@@ -82,16 +82,17 @@ class EnvConfig:
             device=device,
             threads=self.threads,
             measure_view=measure_view,
+            measure_distance=measure_distance,
         )
 
 
 def babbling_of(setup: EnvConfig, envs: MirrorMarkEnvs) -> Babbling:
-    """Motor babbling for these worlds."""
+    """Motor babbling for these environments."""
     return Babbling(setup.babbling, envs.actions)
 
 
 def senses_of(envs: MirrorMarkEnvs) -> dict[str, SenseSpec]:
-    """What the agent is told about the world's senses: kind and size, read off their spaces."""
+    """Kind and size of each sense, read off its space: all that the agent knows of the environments."""
     specs = {}
     for sense in envs.senses:
         space = sense.space()

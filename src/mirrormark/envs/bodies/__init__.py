@@ -1,7 +1,8 @@
 """Bodies that can sit before the mirror.
 
-Every module of this package is imported when a body is first asked for; a module that calls `register` adds a
-body. A new body is therefore one new file.
+`register` adds a body, from anywhere: every argument `body` then knows its name, and Gymnasium the id
+mirrormark/<title>-v0. The modules of this package are imported when a body is first asked for: a new body is
+one new file here, or some lines of a script.
 
 What the scene expects of a body's MJCF: x forward, y left, z up, metres; hinge joints named as in `joints`;
 geoms that touch things carry contype bit 2 or 4 (the mirror's pane answers to those); geoms that are only
@@ -15,6 +16,11 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+
+from mirrormark.envs import EPISODE_CONTROL_STEPS
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,7 @@ class MarkSurface:
 
 @dataclass(frozen=True)
 class Body:
-    """All that the environment needs to know of a body."""
+    """What the environment must know of a body. Pickled by its name."""
 
     name: str
     title: str
@@ -72,29 +78,51 @@ class Body:
     torque_limit_nm: float
     """Every motor's limit; action 1 is this torque."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return get, (self.name,)
+
 
 _registry: dict[str, Body] = {}
 
 
 def register(body: Body) -> Body:
-    """Add a body; the same name again must be the same body."""
-    if _registry.setdefault(body.name, body) != body:
+    """Add a body, here and to Gymnasium; the same name again must be the same body."""
+    if _registry.get(body.name, body) != body:
         raise ValueError(f"body name {body.name!r} is taken: give the new body another name.")
+    if not body.title.isidentifier() or any(
+        other.title == body.title and other.name != body.name for other in _registry.values()
+    ):
+        raise ValueError(f"body title {body.title!r} is taken or not one word: give another title.")
+    _registry[body.name] = body
+    _register_id(f"mirrormark/{body.title}-v0", body=body.name)
+    # An ablation: it is told where the mark is seen.
+    _register_id(f"mirrormark/{body.title}Symbolic-v0", body=body.name, senses=("cell", "proprioception"))
     return body
 
 
+def _register_id(env_id: str, **arguments: Any) -> None:
+    if env_id not in gymnasium.registry:
+        gymnasium.register(
+            env_id,
+            entry_point="mirrormark.envs.mirror_mark:MirrorMarkEnv",
+            vector_entry_point="mirrormark.envs.mirror_mark:make_vec",
+            max_episode_steps=EPISODE_CONTROL_STEPS,
+            kwargs=arguments,
+        )
+
+
+def load() -> None:
+    """Import every module of this package: each registers its body."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+
+
 def get(name: str) -> Body:
-    _discover()
-    if name not in _registry:
+    if not isinstance(name, str) or name not in names():
         raise ValueError(f"body {name!r} is unknown: use one of {', '.join(names())}.")
     return _registry[name]
 
 
 def names() -> tuple[str, ...]:
-    _discover()
+    load()
     return tuple(sorted(_registry))
-
-
-def _discover() -> None:
-    for module in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{module.name}")

@@ -1,4 +1,4 @@
-"""What the eye needs to know of a MuJoCo model, and what it is told about each environment."""
+"""What the eye reads of a MuJoCo model, once, and of each environment, at every picture."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ ENDLESS_M = 1000.0
 
 
 class Geoms(NamedTuple):
-    """The drawn primitives, a row each; the pane and the marks are told to the eye apart."""
+    """The drawn primitives, a row each; panes and marks come apart."""
 
     id: NDArray[np.int32]  # (G,) of the model's geoms
     kind: NDArray[np.int32]
     body: NDArray[np.int32]
-    """That carries it; ON_PANE for the frame, which moves with the pane."""
+    """The body that carries it; ON_PANE for the frame, which moves with the pane."""
     pos: Floats  # (G, 3) in its body, or in the pane's frame
     mat: Floats  # (G, 3, 3)
     size: Floats  # (G, 3)
@@ -102,10 +102,10 @@ def panes_of(model: mujoco.MjModel, n: int, kind: int = PRESENT) -> Panes:
 
 def camera_of(model: mujoco.MjModel, name: str) -> Camera:
     """A camera of the model by name."""
-    found = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_CAMERA, name)
-    if found < 0:
-        known = ", ".join(model.camera(i).name for i in range(model.ncam))
-        raise ValueError(f"camera {name!r} is not in the model: use one of {known}.")
+    known = [model.camera(i).name for i in range(model.ncam)]
+    if name not in known:
+        raise ValueError(f"camera {name!r} is not in the model: use one of {', '.join(known)}.")
+    found = known.index(name)
     mat = _rotation(model.cam_quat[found])
     body = int(model.cam_bodyid[found])
     return Camera(body, model.cam_pos[found].copy(), mat, math.radians(model.cam_fovy[found]))
@@ -130,7 +130,7 @@ def geoms_of(model: mujoco.MjModel, eye_body: int) -> Geoms:
     """
     rows = [g for g in range(model.ngeom) if _is_drawn(model, g)]
     if len(rows) >= MARK:
-        raise ValueError(f"the model draws {len(rows)} geoms: the eye can tell at most {MARK - 1} apart.")
+        raise ValueError(f"the model draws {len(rows)} geoms: the eye has labels for {MARK - 1}.")
     poses = [_local_pose(model, g) for g in rows]
     colours = [_colour(model, g) for g in rows]
     body = np.array([ON_PANE if _is_frame(model, g) else model.geom_bodyid[g] for g in rows], np.int32)

@@ -38,9 +38,9 @@ from .geometry import (
 from .placement import PRESENT, camera_of, kind_of, place
 
 
-def _sweep_of(hit, capsule: bool):
+def _run_of(hit, capsule: bool):
     @scalar
-    def sweep(record, u, v, near, depth, seen, g):
+    def meet(record, u, v, near, depth, seen, g):
         """Meet one primitive with a run of pixels of a row."""
         ox, oy, oz, length = record[0], record[1], record[2], record[LENGTH]
         ax, bx = record[FORWARD] + v * record[UP], record[RIGHT]
@@ -56,12 +56,12 @@ def _sweep_of(hit, capsule: bool):
             depth[i] = t if closer else depth[i]
             seen[i] = g if closer else seen[i]
 
-    return sweep
+    return meet
 
 
-_spheres, _capsules = _sweep_of(hit_sphere, False), _sweep_of(hit_capsule, True)
-_cylinders, _boxes = _sweep_of(hit_cylinder, False), _sweep_of(hit_box, False)
-_planes = _sweep_of(hit_plane, False)
+_spheres, _capsules = _run_of(hit_sphere, False), _run_of(hit_capsule, True)
+_cylinders, _boxes = _run_of(hit_cylinder, False), _run_of(hit_box, False)
+_planes = _run_of(hit_plane, False)
 
 
 @scalar
@@ -90,7 +90,7 @@ def _row(kinds, records, bounds, columns, v, y, first, last, near, depth, seen):
 
 
 @scalar
-def _placed(static, now, w):
+def _placed(static, state, w):
     """Kinds, records and bounds of one environment's primitives, in both views."""
     geoms = static.kind.shape[0]
     kinds = np.empty(geoms + 2, np.int32)
@@ -99,22 +99,22 @@ def _placed(static, now, w):
     for g in range(geoms + 2):
         kinds[g] = kind_of(static, g)
     for view in range(2):
-        camera = camera_of(static, now, w, view)
+        camera = camera_of(static, state, w, view)
         for g in range(geoms + 2):
-            place(static, now, w, view, g, camera, records[view, g], bounds[view, g])
+            place(static, state, w, view, g, camera, records[view, g], bounds[view, g])
     return kinds, records, bounds
 
 
 @scalar
-def _look(static, now, w, first_row, last_row, amplitude, biased, image, labels):
+def _render_rows(static, state, w, first_row, last_row, amplitude, biased, image, labels):
     """Draw some rows of one environment's view into `image` and `labels`; an empty array is left alone."""
     geoms, width = static.kind.shape[0], static.columns.shape[0]
-    kinds, records, bounds = _placed(static, now, w)
+    kinds, records, bounds = _placed(static, state, w)
     near = np.full(width, static.edge[2], np.float32)
     depth, seen = np.empty((2, width), np.float32), np.empty((2, width), np.int32)
     mirror = np.empty(width, np.uint8)
-    pane, columns, reflects = geoms + 1, static.columns, now.pane_kind[w] == PRESENT
-    key = mix(now.noise_key[w])
+    pane, columns, reflects = geoms + 1, static.columns, state.pane_kind[w] == PRESENT
+    key = mix(state.noise_key[w])
     for y in range(first_row, last_row):
         v = static.rows[y]
         _row(kinds, records[0], bounds[0], columns, v, y, 0, width, near, depth[0], seen[0])
@@ -141,13 +141,13 @@ def _look(static, now, w, first_row, last_row, amplitude, biased, image, labels)
 
 
 @scalar
-def _find(static, now, w, found):
+def _find(static, state, w, found):
     """How many pixels show the mark in the mirror, and the sums of their u and v: only where it could be."""
     geoms, width, columns = static.kind.shape[0], static.columns.shape[0], static.columns
     found[w, 0], found[w, 1], found[w, 2] = 0.0, 0.0, 0.0
-    if now.pane_kind[w] != PRESENT or not now.mark_shown[w, 1]:
+    if state.pane_kind[w] != PRESENT or not state.mark_shown[w, 1]:
         return
-    kinds, records, bounds = _placed(static, now, w)
+    kinds, records, bounds = _placed(static, state, w)
     pane, (a, b, top, bottom) = records[0, geoms + 1], bounds[1, geoms]
     near = np.full(width, static.edge[2], np.float32)
     depth, seen = np.empty((2, width), np.float32), np.empty((2, width), np.int32)
@@ -174,52 +174,56 @@ def _compiled():
     sources = SOURCES
 
     @numba.njit(cache=True, parallel=True, error_model="numpy")
-    def parallel(static, now, bands, amplitude, biased, image, labels):
+    def render_parallel(static, state, bands, amplitude, biased, image, labels):
         """Every environment, each cut into `bands` bands of rows."""
         height = static.rows.shape[0] + 0 * sources
-        for item in numba.prange(now.xpos.shape[0] * bands):
+        for item in numba.prange(state.xpos.shape[0] * bands):
             w, band = item // bands, item % bands
             first, last = height * band // bands, height * (band + 1) // bands
-            _look(static, now, w, first, last, amplitude, biased, image, labels)
+            _render_rows(static, state, w, first, last, amplitude, biased, image, labels)
 
     @numba.njit(cache=True, error_model="numpy")
-    def serial(static, now, amplitude, biased, image, labels):
+    def render_serial(static, state, amplitude, biased, image, labels):
         """The same without threads: nothing to start, and safe in a forked process."""
-        for w in range(now.xpos.shape[0]):
-            _look(static, now, w, 0 * sources, static.rows.shape[0], amplitude, biased, image, labels)
+        for w in range(state.xpos.shape[0]):
+            _render_rows(
+                static, state, w, 0 * sources, static.rows.shape[0], amplitude, biased, image, labels
+            )
 
     @numba.njit(cache=True, parallel=True, error_model="numpy")
-    def find_parallel(static, now, found):
+    def find_mark_parallel(static, state, found):
         """The mark of every environment."""
-        for w in numba.prange(now.xpos.shape[0] + 0 * sources):
-            _find(static, now, w, found)
+        for w in numba.prange(state.xpos.shape[0] + 0 * sources):
+            _find(static, state, w, found)
 
     @numba.njit(cache=True, error_model="numpy")
-    def find_serial(static, now, found):
+    def find_mark_serial(static, state, found):
         """The same without threads."""
-        for w in range(now.xpos.shape[0] + 0 * sources):
-            _find(static, now, w, found)
+        for w in range(state.xpos.shape[0] + 0 * sources):
+            _find(static, state, w, found)
 
-    return parallel, serial, find_parallel, find_serial
-
-
-_parallel, _serial, _find_parallel, _find_serial = _compiled()
+    return render_parallel, render_serial, find_mark_parallel, find_mark_serial
 
 
-def see(static, now, amplitude: int, biased: bool, image, labels) -> None:
+_render_parallel, _render_serial, _find_mark_parallel, _find_mark_serial = _compiled()
+
+
+def render(static, state, amplitude: int, biased: bool, image, labels) -> None:
     """Fill `image` (N, H, W, 3) uint8 and `labels` (N, H, W) int16; an array without environments is left
     alone."""
     threads = numba.get_num_threads()
-    envs = now.xpos.shape[0]
+    envs = state.xpos.shape[0]
     if threads == 1 or (envs == 1 and static.rows.shape[0] <= 64):
-        _serial(static, now, amplitude, int(biased), image, labels)
+        _render_serial(static, state, amplitude, int(biased), image, labels)
     else:
         bands = 1 if envs >= threads else -(-threads // envs)
-        _parallel(static, now, bands, amplitude, int(biased), image, labels)
+        _render_parallel(static, state, bands, amplitude, int(biased), image, labels)
 
 
-def find_mark(static, now) -> np.ndarray:
+def find_mark(static, state) -> np.ndarray:
     """Pixels that show the mark in the mirror, and the sums of their u and v, (N, 3)."""
-    found = np.empty((now.xpos.shape[0], 3))
-    (_find_serial if numba.get_num_threads() == 1 or len(found) == 1 else _find_parallel)(static, now, found)
+    found = np.empty((state.xpos.shape[0], 3))
+    (_find_mark_serial if numba.get_num_threads() == 1 or len(found) == 1 else _find_mark_parallel)(
+        static, state, found
+    )
     return found

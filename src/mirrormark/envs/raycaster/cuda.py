@@ -34,11 +34,10 @@ from .geometry import (
     scalar,
     shade,
 )
-from .placement import PRESENT, Now, Static, camera_of, place
+from .placement import PRESENT, State, Static, camera_of, place
 
-vars(np).setdefault(
-    "row_stack", np.vstack
-)  # gone from NumPy 2.5, but numba-cuda 0.30 does not start without it
+# Gone from NumPy 2.5, but numba-cuda 0.30 does not start without it.
+vars(np).setdefault("row_stack", np.vstack)
 
 cuda: Any = numba_cuda  # its type stubs describe kernels as plain functions
 
@@ -70,18 +69,18 @@ def _compiled():
     sources = SOURCES
 
     @cuda.jit(cache=True)
-    def place_kernel(static, now, records, bounds):
+    def placement_kernel(static, state, records, bounds):
         """One thread for each environment, view and primitive."""
         primitives = records.shape[2] + 0 * sources
         i = cuda.grid(1)
         if i >= records.shape[0] * 2 * primitives:
             return
         w, view, g = i // (2 * primitives), (i // primitives) % 2, i % primitives
-        camera = camera_of(static, now, w, view)
-        place(static, now, w, view, g, camera, records[w, view, g], bounds[w, view, g])
+        camera = camera_of(static, state, w, view)
+        place(static, state, w, view, g, camera, records[w, view, g], bounds[w, view, g])
 
     @cuda.jit(cache=True)
-    def look_kernel(
+    def render_kernel(
         kinds,
         records,
         bounds,
@@ -118,10 +117,10 @@ def _compiled():
             label = NOTHING if g < 0 else (g if g < geoms else (MARK if g == geoms else PANE))
             labels[w, y, x] = label + view * MIRRORED
 
-    return place_kernel, look_kernel
+    return placement_kernel, render_kernel
 
 
-place_kernel, look_kernel = _compiled()
+placement_kernel, render_kernel = _compiled()
 
 
 def _part(buffer: Any, start: int, field: NDArray[Any]) -> Any:
@@ -137,53 +136,57 @@ class CudaEye:
             raise ValueError(
                 "device is cuda, but numba finds no CUDA GPU: use device cpu, or install numba-cuda."
             )
+        self._host_static = static
         kinds = np.append(static.kind, (CYLINDER, BOX)).astype(np.int32)
         self._static = Static(*(cuda.to_device(field) for field in static))
         self._kinds: Any = cuda.to_device(kinds)
         self._envs = 0
         self._turn = 0
 
-    def see(self, now: Now, amplitude: int, biased: bool) -> Any:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CudaEye, (self._host_static,)  # the device's buffers cannot be pickled
+
+    def render(self, state: State, amplitude: int, biased: bool) -> Any:
         """Two images take turns, so that one may be read while the next is drawn."""
-        self._upload(now)
+        self._upload(state)
         self._turn = 1 - self._turn
-        self._look(self._images[self._turn], self._no_labels, amplitude, biased, True)
+        self._render(self._images[self._turn], self._no_labels, amplitude, biased, True)
         return self._images[self._turn]
 
-    def look(self, now: Now) -> NDArray[np.int16]:
-        self._upload(now)
+    def segment(self, state: State) -> NDArray[np.int16]:
+        self._upload(state)
         s = self._static
-        labels = cuda.device_array((len(now.xpos), s.rows.shape[0], s.columns.shape[0]), np.int16)
-        self._look(self._images[0], labels, 0, False, False)
+        labels = cuda.device_array((len(state.xpos), s.rows.shape[0], s.columns.shape[0]), np.int16)
+        self._render(self._images[0], labels, 0, False, False)
         return labels.copy_to_host()
 
-    def _allocate(self, now: Now) -> None:
-        self._envs = n = len(now.xpos)
+    def _allocate(self, state: State) -> None:
+        self._envs = n = len(state.xpos)
         primitives = len(self._kinds)
         size = (n, self._static.rows.shape[0], self._static.columns.shape[0], 3)
-        starts = list(accumulate((-(-field.nbytes // ALIGNMENT) * ALIGNMENT for field in now), initial=0))
+        starts = list(accumulate((-(-field.nbytes // ALIGNMENT) * ALIGNMENT for field in state), initial=0))
         self._here, self._there = np.zeros(starts[-1], np.uint8), cuda.device_array(starts[-1], np.uint8)
-        self._staged = [_part(self._here, start, field) for start, field in zip(starts, now)]
-        self._now = Now(*(_part(self._there, start, field) for start, field in zip(starts, now)))
+        self._staged = [_part(self._here, start, field) for start, field in zip(starts, state)]
+        self._state = State(*(_part(self._there, start, field) for start, field in zip(starts, state)))
         self._records = cuda.device_array((n, 2, primitives, RECORD), np.float32)
         self._bounds = cuda.device_array((n, 2, primitives, 4), np.int32)
         self._images = [cuda.device_array(size, np.uint8) for _ in range(2)]
         self._no_labels = cuda.device_array((1, 1, 1), np.int16)
 
-    def _upload(self, now: Now) -> None:
-        if self._envs != len(now.xpos):
-            self._allocate(now)
-        for staged, field in zip(self._staged, now):
+    def _upload(self, state: State) -> None:
+        if self._envs != len(state.xpos):
+            self._allocate(state)
+        for staged, field in zip(self._staged, state):
             staged[:] = field
         self._there.copy_to_device(self._here)
 
-    def _look(self, image: Any, labels: Any, amplitude: int, biased: bool, draw: bool) -> None:
-        s, now = self._static, self._now
-        n, primitives = len(now.xpos), len(self._kinds)
+    def _render(self, image: Any, labels: Any, amplitude: int, biased: bool, draw: bool) -> None:
+        s, state = self._static, self._state
+        n, primitives = len(state.xpos), len(self._kinds)
         blocks = -(-n * 2 * primitives // PLACE_BLOCK)
-        place_kernel[blocks, PLACE_BLOCK](s, now, self._records, self._bounds)
+        placement_kernel[blocks, PLACE_BLOCK](s, state, self._records, self._bounds)
         grid = (-(-s.columns.shape[0] // BLOCK[0]), -(-s.rows.shape[0] // BLOCK[1]), n)
-        look_kernel[grid, (*BLOCK, 1)](
+        render_kernel[grid, (*BLOCK, 1)](
             self._kinds,
             self._records,
             self._bounds,
@@ -193,8 +196,8 @@ class CudaEye:
             s.ambient,
             s.diffuse,
             s.sky_rgb,
-            now.pane_kind,
-            now.noise_key,
+            state.pane_kind,
+            state.noise_key,
             amplitude,
             int(biased),
             image,

@@ -1,7 +1,7 @@
-"""The eye: a ray-caster with one true mirror. It needs no OpenGL.
+"""The eye: a camera of N environments, by a ray-caster with one true mirror. It needs no OpenGL.
 
-`Eye.see` gives what a camera sees in each of N environments; `Eye.look` tells what each pixel shows: the same
-rays. MuJoCo's own renderer with planar reflectance is the ground truth (tests/envs/test_eye_truth.py).
+`Eye.render` gives colours, `Eye.segment` what each pixel shows: the same rays. MuJoCo's own renderer with
+planar reflectance is the ground truth (tests/envs/test_eye_truth.py).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .arrays import (
     panes_of,
 )
 from .geometry import MARK, MIRRORED, NOTHING, PANE
-from .placement import ABSENT, COVERED, PRESENT, Now, Static
+from .placement import ABSENT, COVERED, PRESENT, State, Static
 
 __all__ = [
     "ABSENT", "COVERED", "MARK", "MIRRORED", "NOTHING", "NO_CELL", "PANE", "PRESENT",
@@ -45,6 +45,8 @@ GRID = 15
 """Cells along each side of the mirror for `Eye.mark_cell` (ours)."""
 NO_CELL = GRID * GRID
 """The cell of a mark that is not seen."""
+MAX_PIXELS = 8192
+"""Of a picture's side (ours)."""
 SKY_RGB = (0.70, 0.76, 0.82)
 """Where a ray leaves the room (ours)."""
 
@@ -68,8 +70,7 @@ class Eye:
         cloth_rgb: ArrayLike = CLOTH,
         sky_rgb: ArrayLike = SKY_RGB,
     ) -> None:
-        if width < 1 or height < 1:
-            raise ValueError(f"the eye's image is {width} x {height}: give at least one pixel each way.")
+        _check_size(width, height, MAX_PIXELS)
         if device not in ("cpu", "cuda"):
             raise ValueError(f"device {device!r} is unknown: use cpu or cuda.")
         self.width, self.height, self.device = width, height, device
@@ -88,7 +89,7 @@ class Eye:
 
             self._cuda = CudaEye(self._static)
 
-    def see(
+    def render(
         self,
         xpos: Floats,
         xmat: Floats,
@@ -105,38 +106,42 @@ class Eye:
         biased_noise: from -amplitude to amplitude - 1, as in the public code (D17).
         CPU: a fresh NumPy array. CUDA: a device array that the call after the next one overwrites.
         """
-        now = self._now(xpos, xmat, mirror_xpos, mirror_xmat, panes, marks, noise_key)
+        state = self._state(xpos, xmat, mirror_xpos, mirror_xmat, panes, marks, noise_key)
         if self._cuda is not None:
-            return self._cuda.see(now, noise_amplitude, biased_noise)
+            return self._cuda.render(state, noise_amplitude, biased_noise)
         image = np.empty((len(xpos), self.height, self.width, 3), np.uint8)
         no_labels = np.empty((0, 0, 0), np.int16)
-        cpu.see(self._static, now, noise_amplitude, biased_noise, image, no_labels)
+        cpu.render(self._static, state, noise_amplitude, biased_noise, image, no_labels)
         return image
 
-    def look(
+    def segment(
         self, xpos: Floats, xmat: Floats, mirror_xpos: Floats, mirror_xmat: Floats, panes: Panes, marks: Marks
     ) -> NDArray[np.int16]:
         """What each pixel shows, int16 (N, H, W), always as NumPy.
 
-        A row of `geoms`, MARK, PLATE or NOTHING; MIRRORED is added to what is seen in the mirror.
+        A row of `geoms`, MARK, PANE or NOTHING; MIRRORED is added to what is seen in the mirror.
         """
-        now = self._now(xpos, xmat, mirror_xpos, mirror_xmat, panes, marks, np.zeros(len(xpos), np.uint64))
+        state = self._state(
+            xpos, xmat, mirror_xpos, mirror_xmat, panes, marks, np.zeros(len(xpos), np.uint64)
+        )
         if self._cuda is not None:
-            return self._cuda.look(now)
+            return self._cuda.segment(state)
         labels = np.empty((len(xpos), self.height, self.width), np.int16)
-        cpu.see(self._static, now, 0, False, np.empty((0, 0, 0, 0), np.uint8), labels)
+        cpu.render(self._static, state, 0, False, np.empty((0, 0, 0, 0), np.uint8), labels)
         return labels
 
     def mark_cell(
         self, xpos: Floats, xmat: Floats, mirror_xpos: Floats, mirror_xmat: Floats, panes: Panes, marks: Marks
     ) -> NDArray[np.int64]:
-        """Where on the pane the mark is seen, (N,): a cell of a 15 x 15 grid, row by row from the upper left.
+        """Where on the pane the mark is seen, (N,): a cell of a 15 x 15 grid, by rows from the upper left.
 
         NO_CELL where the mirror shows no mark. The ray through the middle of the mark's pixels meets the
         pane in this cell. Only rays near the mark are cast, by the CPU.
         """
-        now = self._now(xpos, xmat, mirror_xpos, mirror_xmat, panes, marks, np.zeros(len(xpos), np.uint64))
-        count, u, v = cpu.find_mark(self._static, now).T
+        state = self._state(
+            xpos, xmat, mirror_xpos, mirror_xmat, panes, marks, np.zeros(len(xpos), np.uint64)
+        )
+        count, u, v = cpu.find_mark(self._static, state).T
         u, v = u / np.maximum(count, 1), v / np.maximum(count, 1)
         body = self.camera.body
         turn = xmat[:, body] @ self.camera.mat  # (N, 3, 3)
@@ -151,7 +156,7 @@ class Eye:
         )
         return np.where(count > 0, row * GRID + column, NO_CELL)
 
-    def _now(
+    def _state(
         self,
         xpos: Floats,
         xmat: Floats,
@@ -160,7 +165,7 @@ class Eye:
         panes: Panes,
         marks: Marks,
         noise_key: NDArray[np.uint64],
-    ) -> Now:
+    ) -> State:
         n = len(xpos)
         for name, poses in (("xpos", xpos), ("mirror_xpos", mirror_xpos)):
             if poses.shape != (n, self.bodies, 3):
@@ -174,12 +179,10 @@ class Eye:
                 )
         for name, rows in (("panes", panes.kind), ("marks", marks.body), ("noise_key", noise_key)):
             if len(rows) != n:
-                raise ValueError(
-                    f"{name} tells of {len(rows)} environments: give one row for each of the {n}."
-                )
+                raise ValueError(f"{name} has {len(rows)} rows: give one for each of the {n} environments.")
         shown = np.stack([marks.shown & self._mark_in_direct_view, marks.shown_mirror], axis=1)
         xpos, xmat = _as(xpos, np.float64), _as(xmat, np.float64)
-        return Now(
+        return State(
             xpos,
             xmat,
             xpos if mirror_xpos is xpos else _as(mirror_xpos, np.float64),
@@ -222,11 +225,19 @@ def render(
     mirror_xmat: Floats | None = None,
 ) -> NDArray[np.uint8]:
     """A view for people, uint8 (N, H, W, 3), by the CPU: no noise, samples x samples rays a pixel."""
+    _check_size(width, height, MAX_PIXELS // samples)
     eye = Eye(model, camera, width * samples, height * samples)
     pane = (xpos if mirror_xpos is None else mirror_xpos, xmat if mirror_xmat is None else mirror_xmat)
-    fine = eye.see(xpos, xmat, *pane, panes, marks, np.zeros(len(xpos), np.uint64), 0)
+    fine = eye.render(xpos, xmat, *pane, panes, marks, np.zeros(len(xpos), np.uint64), 0)
     blocks = fine.reshape(len(xpos), height, samples, width, samples, 3)
     return np.rint(blocks.mean(axis=(2, 4))).astype(np.uint8)
+
+
+def _check_size(width: Any, height: Any, most: int) -> None:
+    for name, pixels in (("width", width), ("height", height)):
+        whole = isinstance(pixels, (int, np.integer)) and not isinstance(pixels, bool)
+        if not whole or not 1 <= pixels <= most:
+            raise ValueError(f"{name} is {pixels!r}: give a whole number of pixels from 1 to {most}.")
 
 
 def _as(values: Any, dtype: Any) -> Any:

@@ -1,5 +1,4 @@
-"""Puts the primitives of an environment before the camera and before its reflection in the mirror: scalar
-functions.
+"""Geoms, mark and pane in the frames of the camera and of its reflection in the mirror: scalar functions.
 
 The mirror is a second view: from the camera reflected in the pane, whose rays start at the pane. For a planar
 mirror this equals following the reflected ray, so the same intersections serve both views.
@@ -33,7 +32,7 @@ ON_PANE = -1
 
 
 class Static(NamedTuple):
-    """What all environments share; arrays, so that it can live on either device."""
+    """What all environments share; arrays, for either device."""
 
     kind: Any  # (G,) int32
     body: Any  # (G,) int32, ON_PANE for the frame
@@ -59,7 +58,7 @@ class Static(NamedTuple):
     sky_rgb: Any  # (3,) float32
 
 
-class Now(NamedTuple):
+class State(NamedTuple):
     """What differs between environments and steps; arrays over N environments."""
 
     xpos: Any  # (N, bodies, 3) float64
@@ -114,13 +113,13 @@ def mirrored(vector, n):
 
 
 @scalar
-def camera_of(static, now, w, view):
+def camera_of(static, state, w, view):
     """Position, right, up and forward of an environment's camera, or of its reflection."""
     b = static.camera_body[0]
-    eye, right, up, back = carried(now.xpos[w, b], now.xmat[w, b], static.camera_pos, static.camera_mat)
+    eye, right, up, back = carried(state.xpos[w, b], state.xmat[w, b], static.camera_pos, static.camera_mat)
     forward = (-back[0], -back[1], -back[2])
     if view == REFLECTED:
-        m, c = now.pane_mat[w], now.pane_centre[w]
+        m, c = state.pane_mat[w], state.pane_centre[w]
         n = (m[0, 2], m[1, 2], m[2, 2])
         x, y, z = mirrored((eye[0] - c[0], eye[1] - c[1], eye[2] - c[2]), n)
         eye = (c[0] + x, c[1] + y, c[2] + z)
@@ -129,16 +128,16 @@ def camera_of(static, now, w, view):
 
 
 @scalar
-def drawn(static, now, w, view, g):
+def drawn(static, state, w, view, g):
     """Whether this view draws the primitive; rows past the geoms are the mark and the pane."""
     geoms = static.kind.shape[0]
-    if view == REFLECTED and now.pane_kind[w] != PRESENT:
+    if view == REFLECTED and state.pane_kind[w] != PRESENT:
         return False
     if g == geoms:
-        return now.mark_shown[w, view] != 0
+        return state.mark_shown[w, view] != 0
     if g > geoms:
         return view == DIRECT
-    if static.body[g] == ON_PANE and now.pane_kind[w] == ABSENT:
+    if static.body[g] == ON_PANE and state.pane_kind[w] == ABSENT:
         return False
     return view == REFLECTED or static.in_direct_view[g] != 0
 
@@ -152,34 +151,36 @@ def kind_of(static, g):
 
 
 @scalar
-def pose_of(static, now, w, view, g):
+def pose_of(static, state, w, view, g):
     """Environment position and axes of a primitive in the poses that this view shows."""
     geoms = static.kind.shape[0]
     if g > geoms:
-        m, c = now.pane_mat[w], now.pane_centre[w]
+        m, c = state.pane_mat[w], state.pane_centre[w]
         right, up, n = (m[0, 0], m[1, 0], m[2, 0]), (m[0, 1], m[1, 1], m[2, 1]), (m[0, 2], m[1, 2], m[2, 2])
         k = static.pane_half[0]
         return (c[0] - k * n[0], c[1] - k * n[1], c[2] - k * n[2]), right, up, n
-    b = now.mark_body[w] if g == geoms else static.body[g]
+    b = state.mark_body[w] if g == geoms else static.body[g]
     if b == ON_PANE:
-        return carried(now.pane_centre[w], now.pane_mat[w], static.pos[g], static.mat[g])
+        return carried(state.pane_centre[w], state.pane_mat[w], static.pos[g], static.mat[g])
     if g == geoms:
         if view == REFLECTED:
-            return carried(now.mirror_xpos[w, b], now.mirror_xmat[w, b], now.mark_pos[w], now.mark_mat[w])
-        return carried(now.xpos[w, b], now.xmat[w, b], now.mark_pos[w], now.mark_mat[w])
+            return carried(
+                state.mirror_xpos[w, b], state.mirror_xmat[w, b], state.mark_pos[w], state.mark_mat[w]
+            )
+        return carried(state.xpos[w, b], state.xmat[w, b], state.mark_pos[w], state.mark_mat[w])
     if view == REFLECTED:
-        return carried(now.mirror_xpos[w, b], now.mirror_xmat[w, b], static.pos[g], static.mat[g])
-    return carried(now.xpos[w, b], now.xmat[w, b], static.pos[g], static.mat[g])
+        return carried(state.mirror_xpos[w, b], state.mirror_xmat[w, b], static.pos[g], static.mat[g])
+    return carried(state.xpos[w, b], state.xmat[w, b], static.pos[g], static.mat[g])
 
 
 @scalar
-def size_of(static, now, w, g):
+def size_of(static, state, w, g):
     """Half extents that scale the primitive to its unit form, and a capsule's half length over its radius."""
     geoms = static.kind.shape[0]
     if g == geoms:
-        return now.mark_radius[w], now.mark_radius[w], static.mark_half[0], 0.0
+        return state.mark_radius[w], state.mark_radius[w], static.mark_half[0], 0.0
     if g > geoms:
-        return now.pane_half[w, 0], now.pane_half[w, 1], static.pane_half[0], 0.0
+        return state.pane_half[w, 0], state.pane_half[w, 1], static.pane_half[0], 0.0
     x, y, z = static.size[g, 0], static.size[g, 1], static.size[g, 2]
     if static.kind[g] == CAPSULE:
         return x, x, x, y / x
@@ -249,7 +250,7 @@ def bound(static, frame, bounds):
 
 
 @scalar
-def dress(record, static, now, w, g, ax, ay, az):
+def write_light(record, static, state, w, g, ax, ay, az):
     """Write what light the primitive gives back."""
     geoms = static.kind.shape[0]
     for k in range(3):
@@ -259,18 +260,18 @@ def dress(record, static, now, w, g, ax, ay, az):
         if g < geoms:
             record[RGB + k] = static.rgb[g, k]
         else:
-            record[RGB + k] = now.mark_rgb[w, k] if g == geoms else static.pane_rgb[now.pane_kind[w], k]
+            record[RGB + k] = state.mark_rgb[w, k] if g == geoms else static.pane_rgb[state.pane_kind[w], k]
     record[EMISSION] = static.emission[g] if g < geoms else (static.mark_emission[0] if g == geoms else 0.0)
 
 
 @scalar
-def place(static, now, w, view, g, camera, record, bounds):
+def place(static, state, w, view, g, camera, record, bounds):
     """Write the record of a primitive and its bounds in the image, which are empty if this view lacks it."""
     bounds[0], bounds[1], bounds[2], bounds[3] = 0, 0, 0, 0
-    if not drawn(static, now, w, view, g):
+    if not drawn(static, state, w, view, g):
         return
-    place, ax, ay, az = pose_of(static, now, w, view, g)
-    sx, sy, sz, length = size_of(static, now, w, g)
+    place, ax, ay, az = pose_of(static, state, w, view, g)
+    sx, sy, sz, length = size_of(static, state, w, g)
     eye = camera[0]
     away = (eye[0] - place[0], eye[1] - place[1], eye[2] - place[2])
     x, y, z = seen_along(ax, camera), seen_along(ay, camera), seen_along(az, camera)
@@ -287,4 +288,4 @@ def place(static, now, w, view, g, camera, record, bounds):
         record[k] = dot(away, axis) * inverse
         record[RIGHT + k], record[UP + k], record[FORWARD + k] = scaled(along, inverse)
         record[INVERSE + k] = inverse
-    dress(record, static, now, w, g, ax, ay, az)
+    write_light(record, static, state, w, g, ax, ay, az)

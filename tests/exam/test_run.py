@@ -11,12 +11,12 @@ import torch
 from mirrormark.envs.babbling import BabblingConfig
 from mirrormark.envs.mark import MarkConfig
 from mirrormark.envs.mirror import MirrorConfig
-from mirrormark.exam import agents, candidates, commands, conditions, exam_run, history, recording, tables
+from mirrormark.exam import agents, candidates, commands, conditions, history, recording, run, tables
 from mirrormark.exam.agents import BabblingAgent, TrainedAgent
 from mirrormark.exam.conditions import EXAM
-from mirrormark.exam.exam_run import Settings, take_exam
 from mirrormark.exam.protocol import RunKey, run_condition
 from mirrormark.exam.results import load
+from mirrormark.exam.run import Settings, take_exam
 from mirrormark.training.weights import describe, save_snapshot
 
 SMALL = Settings(runs=3, chance_runs=4, conditions=(EXAM, "absent", "sham", "iid"))
@@ -30,15 +30,15 @@ def agent():
 
 
 @pytest.fixture(scope="module")
-def sat(agent, tmp_path_factory):
+def exam_folder(agent, tmp_path_factory):
     out = tmp_path_factory.mktemp("exam") / "one"
     commands.examine([agent], out, SMALL)
     return out
 
 
-def test_tables_obey_their_schema(sat):
-    episodes = tables.features(sat / "episodes.parquet", tables.EPISODES)
-    steps = tables.features(sat / "steps.parquet", tables.STEPS)
+def test_tables_obey_their_schema(exam_folder):
+    episodes = tables.read(exam_folder / "episodes.parquet", tables.EPISODES)
+    steps = tables.read(exam_folder / "steps.parquet", tables.STEPS)
     assert episodes.groupby("condition").size().to_dict() == {EXAM: 3, "absent": 3, "sham": 3, "iid": 4}
     assert len(steps) == 100 * len(episodes)
     exam = steps[steps["condition"] == EXAM]
@@ -48,49 +48,49 @@ def test_tables_obey_their_schema(sat):
     assert (steps.loc[steps["condition"] == "absent", "mark_px"].dropna() == 0).all()
 
 
-def test_same_envs_in_every_condition(sat):
-    episodes = tables.features(sat / "episodes.parquet", tables.EPISODES)
+def test_same_envs_in_every_condition(exam_folder):
+    episodes = tables.read(exam_folder / "episodes.parquet", tables.EPISODES)
     sites = episodes.pivot(index="exam_seed", columns="condition", values="site_y_m")
     assert (sites[EXAM].iloc[:3] == sites["absent"].iloc[:3]).all()
     assert (sites[EXAM].iloc[:3] == sites["iid"].iloc[:3]).all()
 
 
-def test_same_seed_gives_the_same_bytes(agent, sat, tmp_path):
+def test_same_seed_gives_the_same_bytes(agent, exam_folder, tmp_path):
     commands.examine([agent], tmp_path / "again", SMALL)
-    assert (tmp_path / "again" / "results.json").read_bytes() == (sat / "results.json").read_bytes()
-    told = (sat / "results.json").read_text()
-    assert str(sat) not in told and "version" not in told
+    assert (tmp_path / "again" / "results.json").read_bytes() == (exam_folder / "results.json").read_bytes()
+    text = (exam_folder / "results.json").read_text()
+    assert str(exam_folder) not in text and "versions" not in text
 
 
-def test_an_interrupted_exam_goes_on_where_it_stopped(agent, sat, tmp_path, monkeypatch):
+def test_an_interrupted_exam_goes_on_where_it_stopped(agent, exam_folder, tmp_path, monkeypatch):
     out = tmp_path / "exam"
-    real, begun = exam_run._run, []
+    real, begun = run._run, []
 
-    def stop_at_second(candidate, setup, condition, folder, settings):
+    def stop_at_second(examinee, setup, condition, settings):
         begun.append(condition.name)
         if len(begun) == 2:
             raise KeyboardInterrupt
-        return real(candidate, setup, condition, folder, settings)
+        return real(examinee, setup, condition, settings)
 
-    monkeypatch.setattr(exam_run, "_run", stop_at_second)
+    monkeypatch.setattr(run, "_run", stop_at_second)
     with pytest.raises(KeyboardInterrupt):
         commands.examine([agent], out, SMALL)
     assert not (out / "results.json").exists()
     commands.examine([agent], out, SMALL)
     assert begun == [EXAM, "absent", "absent", "sham", "iid"]
-    assert (out / "results.json").read_bytes() == (sat / "results.json").read_bytes()
+    assert (out / "results.json").read_bytes() == (exam_folder / "results.json").read_bytes()
 
 
-def test_a_folder_belongs_to_one_exam(agent, sat, tmp_path):
+def test_a_folder_belongs_to_one_exam(agent, exam_folder, tmp_path):
     with pytest.raises(ValueError, match="holds another exam"):
-        take_exam([agent], sat, dataclasses.replace(SMALL, runs=4))
+        take_exam([agent], exam_folder, dataclasses.replace(SMALL, runs=4))
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ValueError, match="empty folder"):
         take_exam([agent], tmp_path, SMALL)
 
 
-def test_results_are_versioned(sat, tmp_path):
-    found = load(sat / "results.json")
+def test_results_are_versioned(exam_folder, tmp_path):
+    found = load(exam_folder / "results.json")
     assert found["verdict"]["status"] in ("not passed", "incomplete")
     assert found["conditions"][EXAM]["n"] == 3 and found["tone"] == "flexor"
     (tmp_path / "results.json").write_text(json.dumps({"schema": "other"}))
@@ -107,7 +107,7 @@ def test_the_symbolic_eye_is_labelled_and_never_passes(tmp_path):
         found["label"] == "ablation: told where the mark is seen" and found["verdict"]["status"] == "ablation"
     )
     assert found["probes"] is None and found["tone"] == "flexor ×0.5"
-    episodes = tables.features(tmp_path / "symbolic" / "episodes.parquet", tables.EPISODES)
+    episodes = tables.read(tmp_path / "symbolic" / "episodes.parquet", tables.EPISODES)
     assert episodes.groupby("condition")["eye"].unique().map(list).to_dict() == {
         EXAM: ["symbolic"],
         "iid": ["symbolic"],
@@ -152,12 +152,12 @@ def test_agents_that_do_not_belong_together(agent, tmp_path):
         with pytest.raises(ValueError, match=f"differs from untrained-smoke in {name}"):
             take_exam([agent, other], tmp_path / "d", SMALL)
     with pytest.raises(ValueError, match="leave one out"):
-        commands.load_candidates((tmp_path,), "smoke", None, "cpu")
+        commands.load_examinees((tmp_path,), (), "smoke", None, "cpu")
     with pytest.raises(ValueError, match="knows its body"):
-        commands.load_candidates((tmp_path,), None, "arm", "cpu")
+        commands.load_examinees((tmp_path,), (), None, "arm", "cpu")
 
 
-def test_a_agent_comes_back_from_its_snapshot(agent, tmp_path):
+def test_an_agent_comes_back_from_its_snapshot(agent, tmp_path):
     metadata = describe(agent.agent, agent.setup, preset="smoke", seed=5)
     save_snapshot(tmp_path / "snapshots", "episodes-1", agent.agent, metadata)
     found = candidates.load(tmp_path)
@@ -175,23 +175,23 @@ def test_a_agent_comes_back_from_its_snapshot(agent, tmp_path):
 
 def test_the_command_prints_the_verdict(tmp_path, capsys):
     commands.exam(preset="smoke", out=tmp_path / "exam", runs=2, chance_runs=2, only=(EXAM, "iid"))
-    told = capsys.readouterr().out
-    assert "Not passed" in told and "n=2, seeds=1" in told
+    shown = capsys.readouterr().out
+    assert "Not passed" in shown and "n=2, seeds=1" in shown
 
 
 def test_a_new_agent_goes_where_it_is_sent(monkeypatch):
-    """The device of --preset, told without a GPU: torch's meta device."""
+    """The device of --preset, without a GPU: torch's meta device."""
     monkeypatch.setattr(commands, "choose_device", lambda device: torch.device("meta"))
     monkeypatch.setattr(candidates, "fingerprint", lambda agent: "0")
-    (found,) = commands.load_candidates((), "smoke", None, "cuda")
+    (found,) = commands.load_examinees((), (), "smoke", None, "cuda")
     assert {parameter.device.type for parameter in found.agent.parameters()} == {"meta"}
 
 
 def run_folder(agent, folder, cost="self_prior"):
     """A run as `mirrormark train` leaves it, without the training."""
-    life = {"learner": {"cost": cost}, "evaluation": {"policy_episodes": 16}}
+    training = {"learner": {"cost": cost}, "evaluation": {"policy_episodes": 16}}
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps({"training": life}))
+    (folder / "config.json").write_text(json.dumps({"training": training}))
     points = [{"episodes": 0, "mark_recovery": 0.1}] + [
         {"episodes": e, "removal_rate": 0.25, "distance_m": 0.07, "chance_removal_rate": 0.2}
         for e in (10, 20)
@@ -217,7 +217,7 @@ def test_curves_over_training_come_from_the_run(agent, tmp_path):
     assert history.scored(agent, kept).empty
 
 
-def test_a_agent_without_the_cost_stands_beside_the_others(agent, tmp_path):
+def test_an_agent_without_the_cost_stands_beside_the_others(agent, tmp_path):
     costless = candidates.load(run_folder(agent, tmp_path / "free", cost="none"))
     assert costless.costless
     second = dataclasses.replace(agent, run="second", training_seed=1)
@@ -236,7 +236,7 @@ def test_a_body_that_is_missing_is_named(agent, tmp_path):
         candidates.load(tmp_path)
 
 
-def test_recorded_runs_are_lived_again_exactly(agent):
+def test_recorded_runs_are_replayed_exactly(agent):
     envs = conditions.get(EXAM).make_envs(agent.setup, 6)
     exam_agent = BabblingAgent(BabblingConfig("held"))
     found, record = run_condition(envs, exam_agent, range(6), KEYS, view_every=0, record=True)
@@ -251,7 +251,7 @@ def test_recorded_runs_are_lived_again_exactly(agent):
     assert kept["outside"].shape[1:] == (100, 240, 240, 3)
     again.reset(seed=kept["exam_seed"].tolist(), marked=True)
     again.step(kept["actions"][:, 0])
-    assert np.array_equal(kept["outside"][1, 1], again.render(1, width=240, height=240))
+    assert np.array_equal(kept["outside"][1, 1], again.picture(1, width=240, height=240))
 
 
 def test_best_median_and_failed_are_chosen():
@@ -266,7 +266,7 @@ def test_best_median_and_failed_are_chosen():
     assert chosen == {"median": 3, "best": 2, "failed": 4} and next(iter(chosen)) == "median"
 
 
-def test_players_act_within_bounds_and_repeat_themselves(agent):
+def test_agents_act_within_bounds_and_repeat_themselves(agent):
     envs = conditions.get(EXAM).make_envs(agent.setup, 2)
     exam_agent, acted = TrainedAgent(agent.agent), []
     for _ in range(2):
@@ -274,12 +274,12 @@ def test_players_act_within_bounds_and_repeat_themselves(agent):
         exam_agent.begin(envs, [0, 1])
         acted.append([exam_agent.act(observation).copy() for _ in range(3)])
     assert np.array_equal(acted[0], acted[1]) and np.abs(acted[0]).max() <= 1
-    assert exam_agent.expected_free_energy().shape == (2, 3)
+    assert exam_agent.free_energy().shape == (2, 3)
 
 
 def test_g_of_a_run_is_the_g_of_its_frames(agent, monkeypatch):
     """Computed together at the end, in parts that do not divide evenly; each as the agent values it."""
-    monkeypatch.setattr(agents, "LATENTS_AT_ONCE", 4)
+    monkeypatch.setattr(agents, "TOKENS_AT_ONCE", 4)
     envs = conditions.get(EXAM).make_envs(agent.setup, 2)
     observation, _ = envs.reset(seed=[0, 1], marked=True)
     exam_agent, expected = TrainedAgent(agent.agent), []
@@ -288,4 +288,4 @@ def test_g_of_a_run_is_the_g_of_its_frames(agent, monkeypatch):
         action = exam_agent.act(observation)
         expected.append(exam_agent._actor.expected_free_energy)
         observation, *_ = envs.step(action)
-    assert exam_agent.expected_free_energy() == pytest.approx(np.stack(expected, 1), rel=1e-5)
+    assert exam_agent.free_energy() == pytest.approx(np.stack(expected, 1), rel=1e-5)

@@ -7,7 +7,7 @@ import pytest
 
 from mirrormark.exam import candidates, commands
 from mirrormark.exam.conditions import EXAM
-from mirrormark.exam.exam_run import Settings
+from mirrormark.exam.run import Settings
 
 
 def test_arrays_are_all_that_is_saved_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

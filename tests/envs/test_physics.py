@@ -4,7 +4,7 @@ import mujoco
 import numpy as np
 import pytest
 
-from mirrormark.envs import bodies, kinematics, scene
+from mirrormark.envs import bodies, physics, scene
 
 ODD_TREE = """<mujoco><compiler angle="radian"/><worldbody>
   <body pos=".1 -.2 .3" euler=".3 -.5 .9">
@@ -30,7 +30,7 @@ def _models() -> dict[str, mujoco.MjModel]:
 def test_poses_equal_mujoco(name: str) -> None:
     model = _models()[name]
     qpos = np.random.default_rng(0).uniform(-3, 3, (200, model.nq))
-    xpos, xmat = kinematics.poses(kinematics.tree(model), qpos)
+    xpos, xmat = physics.poses(physics.tree(model), qpos)
     data = mujoco.MjData(model)
     for w in range(len(qpos)):
         data.qpos[:] = qpos[w]
@@ -40,10 +40,10 @@ def test_poses_equal_mujoco(name: str) -> None:
 
 
 def test_a_world_does_not_depend_on_its_neighbours() -> None:
-    tree = kinematics.tree(scene.build(bodies.get("infant")).model)
-    qpos = np.random.default_rng(1).uniform(-1, 1, (kinematics.PARALLEL_ENVS + 1, 12))
-    xpos, xmat = kinematics.poses(tree, qpos)
-    alone_xpos, alone_xmat = kinematics.poses(tree, qpos[20:21])
+    tree = physics.tree(scene.build(bodies.get("infant")).model)
+    qpos = np.random.default_rng(1).uniform(-1, 1, (physics.PARALLEL_ENVS + 1, 12))
+    xpos, xmat = physics.poses(tree, qpos)
+    alone_xpos, alone_xmat = physics.poses(tree, qpos[20:21])
     np.testing.assert_array_equal(alone_xpos[0], xpos[20])
     np.testing.assert_array_equal(alone_xmat[0], xmat[20])
 
@@ -51,4 +51,4 @@ def test_a_world_does_not_depend_on_its_neighbours() -> None:
 def test_other_joints_are_refused() -> None:
     xml = '<mujoco><worldbody><body><joint type="slide"/><geom size=".1"/></body></worldbody></mujoco>'
     with pytest.raises(ValueError, match="hinge joints only"):
-        kinematics.tree(mujoco.MjModel.from_xml_string(xml))
+        physics.tree(mujoco.MjModel.from_xml_string(xml))

@@ -1,4 +1,4 @@
-"""What is seen while an exam goes on."""
+"""What the command shows while an exam goes on."""
 
 import io
 from pathlib import Path
@@ -7,9 +7,9 @@ import pytest
 from rich.console import Console
 
 from mirrormark.exam import candidates, commands
+from mirrormark.exam.commands import ExamProgress
 from mirrormark.exam.conditions import EXAM
-from mirrormark.exam.exam_run import Settings
-from mirrormark.exam.progress import ExamProgress
+from mirrormark.exam.run import Settings
 
 SMALL = Settings(runs=1, chance_runs=1, conditions=(EXAM, "iid"))
 
@@ -43,8 +43,8 @@ def test_a_folder_is_refused_before_anything_is_shown(tmp_path: Path):
     assert screen.getvalue() == ""
 
 
-def test_an_exam_into_a_file_tells_its_conditions(tmp_path: Path):
+def test_an_exam_into_a_file_lists_its_conditions(tmp_path: Path):
     log = io.StringIO()
     commands.examine([candidates.untrained("smoke")], tmp_path / "exam", SMALL, Console(file=log))
-    told = [line.split(" (")[0] for line in log.getvalue().splitlines() if line[0].isdigit()]
-    assert told == ["1/2 mirror and mark", "2/2 random actions, i.i.d."]
+    lines = [line.split(" (")[0] for line in log.getvalue().splitlines() if line[0].isdigit()]
+    assert lines == ["1/2 mirror and mark", "2/2 random actions, i.i.d."]
