@@ -38,12 +38,14 @@ def train(arguments: list[str]) -> None:
     """Run the command with these words."""
     asked = parse(arguments)
     name, config = asked.preset, asked.config
-    env, agent, training = config.env, config.agent, config.training
     if asked.print:
-        print(json.dumps(commands.resolve(name, env, agent, training, asked.seed)[2], indent=1))
+        words = commands.resolve(name, config.env, config.agent, config.training, asked.seed)[2]
+        print(json.dumps(words, indent=1))
         return
-    out = asked.out or Path("runs") / f"{name}-{env.body}-seed{asked.seed}"
-    commands.train(name, env, agent, training, asked.seed, out, asked.resume, asked.device)
+    out = asked.out or Path("runs") / f"{name}-{config.env.body}-seed{asked.seed}"
+    commands.train(
+        name, config.env, config.agent, config.training, asked.seed, out, asked.resume, asked.device
+    )
 
 
 def parse(arguments: list[str]) -> Train:
