@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from mirrormark.agent.configs import AGENTS, PAPER, PAPER_CODE
 
 from mirrormark.agent.agent import Agent
-from mirrormark.agent.configs import AGENTS, PAPER, PAPER_CODE
 from mirrormark.agent.senses import SenseSpec
 
 DOC = Path(__file__).parents[2] / "docs" / "paper.md"

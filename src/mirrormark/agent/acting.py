@@ -18,9 +18,9 @@ Mode = Literal["sample", "mean"]
 class Actor:
     """Moves n bodies through one episode.
 
-    It keeps at most `agent.acting_context` past steps before it is cut back to what imagination starts from and
-    takes that in anew; between, a frame costs one step of the sequence model. An agent that starts from a prior
-    sample (public code, D10) chooses before it sees: its first action is even over [-1, 1]."""
+    It keeps at most `agent.acting_context` past steps before it is cut back to what imagination starts from
+    and takes that in anew; between, a frame costs one step of the sequence model. An agent that starts from a
+    prior sample (public code, D10) chooses before it sees: its first action is even over [-1, 1]."""
 
     def __init__(self, agent: Agent, n: int, mode: Mode = "sample", noise_rho: float | None = None):
         """noise_rho: correlation of the action noise from step to step; None: that of a trained agent."""

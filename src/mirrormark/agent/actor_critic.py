@@ -131,7 +131,7 @@ def _last_in_full(network: nn.Sequential, spec: TokenSpec, tokens: Tensor, hidde
         return network[-1](x.float())
 
 
-# The paper's --------------------------------------------------------------------------------------------------
+# The paper's -------------------------------------------------------------------------------------------
 
 MIN_STD, INITIAL_STD = 1e-4, 0.5
 """Of the policy, before tanh; there is no ceiling (public code, P1)."""

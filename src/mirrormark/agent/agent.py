@@ -1,5 +1,5 @@
-"""The whole agent: its parts, and the verbs that other packages use. Builders put it together: `build` for the
-paper's, `mirrormark.swift.build` for ours."""
+"""The whole agent: its parts, and the verbs that other packages use. Builders put it together: `build` for
+the paper's, `mirrormark.swift.build` for ours."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class Agent(nn.Module):
         posture_precision: float = 1.0,
     ):
         """joint: tokenizer and world model learn together. start: what the policy acts on, in imagination as
-        before the mirror (D10, Dd). acting_context: control steps of its past that an acting agent keeps; None:
-        what imagination starts from."""
+        before the mirror (D10, Dd). acting_context: control steps of its past that an acting agent keeps;
+        None: what imagination starts from."""
         super().__init__()
         self.config, self.joint = config, joint
         self.start: Start = start
@@ -108,8 +108,8 @@ class Agent(nn.Module):
         return self.tokenizer.encode(observation, sample)
 
     def encode_with_loss(self, observation: Observation) -> tuple[Encoding, Loss]:
-        """The same while the tokenizer learns along (E8); of tokens that a frozen one has left, loss 0. The only
-        place that asks which."""
+        """The same while the tokenizer learns along (E8); of tokens that a frozen one has left, loss 0. The
+        only place that asks which."""
         if "tokens" in observation:
             tokens = observation["tokens"].long()
             return Encoding(tokens), Loss(torch.zeros((), device=tokens.device), {})
@@ -135,8 +135,8 @@ class Agent(nn.Module):
         return self.drive.cost(self, tokens, hidden)
 
     def hidden_of(self, tokens: Tensor, action: Tensor) -> Tensor:
-        """What the sequence model holds at each frame of a window, (B, T, K) and (B, T, A) -> (B, T, D): of the
-        frames before it; nothing at the first."""
+        """What the sequence model holds at each frame of a window, (B, T, K) and (B, T, A) -> (B, T, D): of
+        the frames before it; nothing at the first."""
         hidden = self.world_model(tokens[:, :-1], action[:, :-1], dropout=False).float()
         return torch.cat((torch.zeros_like(hidden[:, :1]), hidden), 1)
 

@@ -1,10 +1,9 @@
-"""E5 to E11: free energies, and what each part of the agent learns by. Shapes stand beside tensors: B sequences,
-T frames, H imagined steps, K tokens, C classes.
+"""E5 to E11: free energies, and what each part of the agent learns by. Shapes stand beside tensors: B
+sequences, T frames, H imagined steps, K tokens, C classes.
 
-Which loss reaches which parameters: `world_model_loss` the world model (and through straight-through inputs and
-the representation loss the tokenizer), `self_prior_loss` the self-prior, `actor_loss` the policy, `critic_loss`
-the value. tests/agent/test_losses.py holds it.
-"""
+Which loss reaches which parameters: `world_model_loss` the world model (and through straight-through inputs
+and the representation loss the tokenizer), `self_prior_loss` the self-prior, `actor_loss` the policy,
+`critic_loss` the value. tests/agent/test_losses.py holds it."""
 
 from __future__ import annotations
 
@@ -70,8 +69,8 @@ def expected_free_energy_in_full(
 
 
 def expected_free_energy(log_self_prior: Tensor) -> Tensor:
-    """E7: the G used, −log p̃(s). The action's entropy enters in E11; the rest of E6 is taken as constant (even
-    action prior, fixed output variance, transition uncertainty left out)."""
+    """E7: the G used, −log p̃(s). The action's entropy enters in E11; the rest of E6 is taken as constant
+    (even action prior, fixed output variance, transition uncertainty left out)."""
     return -log_self_prior
 
 
@@ -134,8 +133,8 @@ class Rollout(NamedTuple):
 
 
 def lambda_return(cost: Tensor, value: Tensor, discount: float, lambda_: Tensor) -> Tensor:
-    """E11: R_t = G(s_{t+1}) + γ((1−λ_t) V_{t+1} + λ_t R_{t+1}), R_H = V_H. cost, λ (B, H), value (B, H+1) -> (B,
-    H)."""
+    """E11: R_t = G(s_{t+1}) + γ((1−λ_t) V_{t+1} + λ_t R_{t+1}), R_H = V_H. cost, λ (B, H), value (B, H+1) ->
+    (B, H)."""
     returns, ahead = [], value[:, -1]
     for t in reversed(range(cost.shape[1])):
         mixed = (1 - lambda_[:, t]) * value[:, t + 1] + lambda_[:, t] * ahead
@@ -170,7 +169,8 @@ def critic_loss(
 def actor_loss(
     distribution: TanhNormal, action: Tensor, advantage: Tensor, weight: Tensor, eta: float, samples: int
 ) -> Loss:
-    """E11, policy, all (B, H); action before tanh. D1: the printed sign would raise free energy; we descend it."""
+    """E11, policy, all (B, H); action before tanh. D1: the printed sign would raise free energy; we descend
+    it."""
     log_prob, entropy = distribution.log_prob(action), distribution.entropy(samples)
     loss = (weight * (advantage.detach() * log_prob - eta * entropy)).mean()
     return Loss(loss, {"policy": loss.detach(), "entropy": entropy.detach().mean()})

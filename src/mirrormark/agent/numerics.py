@@ -68,8 +68,8 @@ class ReturnRange(nn.Module):
     member of the batch, the ⌊q·n⌋-th smallest (P6)."""
 
     def __init__(self, from_zero: bool, low: float = 0.05, high: float = 0.95, decay: float = 0.99):
-        """from_zero: the averages start at 0, so that S is too small for the first hundreds of steps (public code,
-        P4); else at the first batch."""
+        """from_zero: the averages start at 0, so that S is too small for the first hundreds of steps (public
+        code, P4); else at the first batch."""
         super().__init__()
         self.low, self.high, self.decay = low, high, decay
         self.register_buffer("ends", torch.zeros(2))
@@ -79,7 +79,8 @@ class ReturnRange(nn.Module):
 
     @torch.no_grad()
     def update(self, returns: Tensor) -> Tensor:
-        """Take in a batch of returns; gives the smoothed range, (). A batch that is not finite is left out."""
+        """Take in a batch of returns; gives the smoothed range, (). A batch that is not finite is left
+        out."""
         ordered = returns.float().flatten().sort().values
         n = ordered.numel()
         now = torch.stack([ordered[max(int(q * n), 1) - 1] for q in (self.low, self.high)])

@@ -22,9 +22,9 @@ UNIMIX = 0.01
 
 
 class ImageEncoder(nn.Module):
-    """(N, 64, 64, 3) -> (N, 1024). Four convolutions, 64 -> 31 -> 14 -> 6 -> 2. Their 256×2×2 numbers, channels
-    first, are cut into 32 rows of 32 (8 channels each); one linear layer, layer norm and ELU serve every row. A
-    layer norm over all 1,024 learns more slowly (the public code's author)."""
+    """(N, 64, 64, 3) -> (N, 1024). Four convolutions, 64 -> 31 -> 14 -> 6 -> 2. Their 256×2×2 numbers,
+    channels first, are cut into 32 rows of 32 (8 channels each); one linear layer, layer norm and ELU serve
+    every row. A layer norm over all 1,024 learns more slowly (the public code's author)."""
 
     def __init__(self, channels: int):
         super().__init__()

@@ -1,9 +1,8 @@
 """A frame's tokens: K tokens, token k one of C_k classes. Every other part takes its sizes from a TokenSpec.
 
-tokens (..., K) int64; log-probabilities (..., K, C), C the largest number of classes, shorter rows padded with
-FLOOR (finite, so that 0 × FLOOR is 0 and no KL turns into NaN); one-hot vectors (..., ΣC_k). Nothing here waits
-for the GPU.
-"""
+tokens (..., K) int64; log-probabilities (..., K, C), C the largest number of classes, shorter rows padded
+with FLOOR (finite, so that 0 × FLOOR is 0 and no KL turns into NaN); one-hot vectors (..., ΣC_k). Nothing
+here waits for the GPU."""
 
 from __future__ import annotations
 
@@ -106,8 +105,8 @@ class TokenSpec:
         return parts[0] if len(parts) == 1 else torch.cat(parts, -2)
 
     def sample(self, logits: Tensor, unimix: float = 0.0) -> Tensor:
-        """Draw tokens (..., K) from what `log_probs` would give. Of a mixture the part is chosen first, so that
-        nothing needs to be normalised."""
+        """Draw tokens (..., K) from what `log_probs` would give. Of a mixture the part is chosen first, so
+        that nothing needs to be normalised."""
         parts = []
         for group in self.groups:
             part = sample(group.of(logits).float())

@@ -79,8 +79,8 @@ class Block(nn.Module):
 
 
 def look_back(q: Tensor, cache: Cache, position: Tensor, rate: float) -> Tensor:
-    """Attention of one step, q (B, heads, 1, d), to the cache up to `position` (1,). One query makes no matrix
-    product: products and sums, which compile into one kernel each."""
+    """Attention of one step, q (B, heads, 1, d), to the cache up to `position` (1,). One query makes no
+    matrix product: products and sums, which compile into one kernel each."""
     scores = (q.float() * cache.keys).sum(-1) * q.shape[-1] ** -0.5  # (B, heads, L)
     ahead = torch.arange(scores.shape[-1], device=q.device) > position
     weights = F.dropout(scores.masked_fill(ahead, float("-inf")).softmax(-1), rate)

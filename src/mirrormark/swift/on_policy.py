@@ -1,5 +1,5 @@
-"""The policy's newest real episodes as a source of what policy and value learn from: PPO's clipped objective with
-the λ-return of the cost of what really came."""
+"""The policy's newest real episodes as a source of what policy and value learn from: PPO's clipped objective
+with the λ-return of the cost of what really came."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class RealRollout(NamedTuple):
 
 
 def as_acted(agent: Agent, frame: Tensor, start: Tensor) -> Tensor:
-    """Where a window holds as much of the past as an acting agent has: a context of it, or all there is. frame (B,
-    H), start (B,) of the window -> (B, H) bool."""
+    """Where a window holds as much of the past as an acting agent has: a context of it, or all there is.
+    frame (B, H), start (B,) of the window -> (B, H) bool."""
     start = start[:, None]
     return (frame - start >= agent.context - 1) | (start == 0)
 

@@ -1,4 +1,5 @@
-"""A self-prior with a vocabulary for each token: a joint's bin 3 and a cell's class 3 have nothing in common."""
+"""A self-prior with a vocabulary for each token: a joint's bin 3 and a cell's class 3 have nothing in
+common."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Tokens for each sense. Joint angles: one token a number, in bins, first, so that posture is there even when the
-arms are out of sight. An image: FSQ tokens for the cells of a grid, encoded and decoded *given the angles*, so
-that they carry only what posture does not tell; before them tokens for the view as a whole."""
+"""Tokens for each sense. Joint angles: one token a number, in bins, first, so that posture is there even when
+the arms are out of sight. An image: FSQ tokens for the cells of a grid, encoded and decoded *given the
+angles*, so that they carry only what posture does not tell; before them tokens for the view as a whole."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ class SymbolicTokenizer(Tokenizer):
 
 
 class GridTokenizer(SymbolicTokenizer):
-    """Joint bins, then one image's FSQ tokens, which the rate term keeps at their centre level unless the image
-    holds something that the angles do not explain."""
+    """Joint bins, then one image's FSQ tokens, which the rate term keeps at their centre level unless the
+    image holds something that the angles do not explain."""
 
     config: GridTokenizerConfig
 
@@ -154,7 +154,8 @@ class GridTokenizer(SymbolicTokenizer):
         return prediction | {self.images[0]: self.image_decoder(base, cells)}
 
     def _loss(self, observation: Prediction) -> tuple[Encoding, Loss]:
-        """E8's reconstruction, given the exact angles; and a rate term in place of the representation loss."""
+        """E8's reconstruction, given the exact angles; and a rate term in place of the representation
+        loss."""
         encoding, scene, cells, unrounded = self._quantised(observation)
         if self.training and self.config.vision_token_dropout:
             share = self.config.vision_token_dropout
@@ -167,7 +168,7 @@ class GridTokenizer(SymbolicTokenizer):
 
 
 def rate_loss(scalars: Tensor, softness: float = 0.05) -> Tensor:
-    """Smooth distance from the centre level before rounding, (N, scalars) in [-1, 1], summed over scalars: a token
-    that does not serve becomes inactive."""
+    """Smooth distance from the centre level before rounding, (N, scalars) in [-1, 1], summed over scalars: a
+    token that does not serve becomes inactive."""
     distance = (scalars.float().square() + softness**2).sqrt() - softness
     return distance.sum(-1).mean()
