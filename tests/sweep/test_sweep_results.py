@@ -62,7 +62,7 @@ def test_one_table_holds_every_run_of_every_exam_and_every_point(swept):
     points = table[table["kind"] == "training"]
     assert (points.groupby("job").size() == 2).all() and set(points["episodes_collected"]) == {100, 200}
     assert set(table["grid.env.tone_scale"]) == {"0.5", "1.0"}
-    first = tables.features(folder.exam(jobs[0].name) / "episodes.parquet", tables.EPISODES)
+    first = tables.read(folder.exam(jobs[0].name) / "episodes.parquet", tables.EPISODES)
     kept = exams[exams["job"] == jobs[0].name]
     assert kept["removed"].astype(bool).tolist() == first["removed"].tolist()
 
@@ -73,7 +73,7 @@ def test_the_example_in_the_docs_reads_it(swept, capsys):
     (example,) = re.findall(r"```python\n(.*?)```", page, re.S)
     exec(example.replace("DIR", str(folder.path)), {})
     told = capsys.readouterr().out
-    assert all(f"{seed['successes'] / seed['n']:.3f}" in told for seed in found["groups"][1]["by_seed"])
+    assert all(f"{seed['successes'] / seed['n']:g}" in told for seed in found["groups"][1]["by_seed"])
 
 
 def test_settings_stand_side_by_side_with_their_seeds_spread(swept):
@@ -82,7 +82,7 @@ def test_settings_stand_side_by_side_with_their_seeds_spread(swept):
     for group, members in ((low, jobs[:3]), (high, jobs[3:5])):
         rates = []
         for job in members:
-            episodes = tables.features(folder.exam(job.name) / "episodes.parquet", tables.EPISODES)
+            episodes = tables.read(folder.exam(job.name) / "episodes.parquet", tables.EPISODES)
             rates.append(episodes.loc[episodes["condition"] == "mirror", "removed"].mean())
         assert group["rate"] == pytest.approx(np.mean(rates), abs=1e-5)
         assert group["spread"]["sd"] == pytest.approx(np.std(rates, ddof=1), abs=1e-5)
@@ -110,7 +110,7 @@ def test_settings_are_compared_on_the_seeds_that_both_have(swept):
     assert (row["setting"], row["minus"]) == ("tone_scale-1.0", "tone_scale-0.5") and row["n"] == 2
     rate = {}
     for job in (*jobs[:2], *jobs[3:5]):
-        episodes = tables.features(folder.exam(job.name) / "episodes.parquet", tables.EPISODES)
+        episodes = tables.read(folder.exam(job.name) / "episodes.parquet", tables.EPISODES)
         rate[job.setting, job.seed] = episodes.loc[episodes["condition"] == "mirror", "removed"].mean()
     differences = [rate["tone_scale-1.0", s] - rate["tone_scale-0.5", s] for s in (0, 1)]
     effect = statistics.seed_difference(differences)
@@ -165,7 +165,7 @@ def test_a_damaged_exam_is_told_and_the_others_are_reported(tmp_path):
         fake_train(folder, job)
         fake_exam(folder.exam(job.name), job.name, job.seed, 0.5)
     (folder.exam(jobs[0].name) / "episodes.parquet").write_bytes(b"torn")
-    (folder.run(jobs[1].name) / "evaluations.jsonl").write_bytes(bytes(range(128, 256)))
+    (folder.exam(jobs[1].name) / "results.json").write_bytes(bytes(range(128, 256)))
     found = write_results(jobs, folder)
     assert [one["job"] for one in found["failed"]] == [jobs[0].name, jobs[1].name]
     assert all(one["reason"].startswith("damaged: ") for one in found["failed"])

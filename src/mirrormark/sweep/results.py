@@ -86,7 +86,7 @@ def _training(job: Job, folder: Folder) -> pd.DataFrame:
 
 def _episodes(job: Job, folder: Folder) -> pd.DataFrame:
     """The exam's rows of this job; of an exam beside another agent only its own."""
-    found = tables.features(folder.exam(job.name) / "episodes.parquet", tables.EPISODES)
+    found = tables.read(folder.exam(job.name) / "episodes.parquet", tables.EPISODES)
     if job.beside:
         found = found[found["run"] == job.name].assign(condition=EXAM)
     # Random movement keeps its training seed, which is none.
@@ -94,7 +94,7 @@ def _episodes(job: Job, folder: Folder) -> pd.DataFrame:
 
 
 def _steps(done: Sequence[Job], folder: Folder) -> pd.DataFrame:
-    parts = [tables.features(folder.exam(job.name) / "steps.parquet", tables.STEPS) for job in done]
+    parts = [tables.read(folder.exam(job.name) / "steps.parquet", tables.STEPS) for job in done]
     steps = pd.concat(parts, ignore_index=True)
     return steps.drop_duplicates(["condition", "training_seed", "exam_seed", "episode", "checkpoint", "t_s"])
 
