@@ -485,12 +485,16 @@ def _options(options: Any) -> dict[str, Any]:
     return options or {}
 
 
+MOST_SEED = 2**63 - 2**31
+"""Room is left above it for one more seed for each environment."""
+
+
 def _seeds(given: Any, n: int) -> NDArray[np.int64]:
     """One seed means seed + i for environment i."""
     array = np.asarray(given)
     right = np.issubdtype(array.dtype, np.integer) and array.shape in ((), (n,))
     if not right or (array < 0).any() or (array > MOST_SEED).any():
-        raise ValueError(f"seed is {given!r}; give one whole number of 0 or more (to 2**63 - 1), or {n} of them.")
+        raise ValueError(f"seed is {given!r}; give one whole number of 0 or more (below 2**63), or {n} of them.")
     array = array.astype(np.int64)
     return array + np.arange(n) if array.ndim == 0 else array
 

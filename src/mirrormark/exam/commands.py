@@ -248,7 +248,7 @@ def _write_provenance(examinees: Sequence[Examinee], out: Path, found: Tables, w
     agents = [
         {"run": one.run, "folder": str(one.folder) if one.folder else None, "fingerprint": one.fingerprint}
         | (
-            {"posture_precision": one.agent.config.imagination.posture_precision}
+            {"posture_precision": getattr(one.agent.config, "posture_precision", 1.0)}
             if isinstance(one, Candidate)
             else {}
         )
