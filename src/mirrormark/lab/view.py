@@ -288,7 +288,7 @@ class PaneEye(Eye):
 
     def picture(self, sim_state: SimState) -> NDArray[np.uint8]:
         """The pane as the viewer sees it, laid flat (rows, columns, 3), upright for the body."""
-        seen = self.see(
+        seen = self.render(
             sim_state.xpos, sim_state.xmat, sim_state.mirror_xpos, sim_state.mirror_xmat, sim_state.panes,
             sim_state.marks, sim_state.noise_key, 0,
         )[0]  # fmt: skip

@@ -132,7 +132,7 @@ class MirrorWorld:
         vision = self.observation.get("vision")
         # A person sees the picture also where the agent has no pixels.
         self.picture: NDArray[np.uint8] = np.asarray(
-            self._eye.see(*sim_state[1:]) if vision is None else vision
+            self._eye.render(*sim_state[1:]) if vision is None else vision
         )[0]
 
 

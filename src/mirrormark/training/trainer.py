@@ -85,7 +85,9 @@ class Trainer:
         key = (n, evaluation)
         if key not in self._envs:
             mirrors = None if evaluation else self.env.mirrors(n)
-            self._envs[key] = self.env.make_envs(n, eye_device(self.env, self.device), mirrors)
+            eye = eye_device(self.env, self.device)
+            # Training needs to know when a mark comes off, not how far from it the hands are.
+            self._envs[key] = self.env.make_envs(n, eye, mirrors, measure_distance=evaluation)
         return self._envs[key]
 
     @property
