@@ -68,12 +68,8 @@ class Painter(torch.nn.Module):
 
 def test_mark_recovery_is_one_for_the_frame_itself_and_zero_for_the_frame_without_mark(seen):
     agent = born(joint()).agent
-    assert evaluation.mark_recovery(Painter(agent, seen.pairs.with_mark), seen.pairs) == pytest.approx(
-        1.0
-    )
-    assert evaluation.mark_recovery(
-        Painter(agent, seen.pairs.without_mark), seen.pairs
-    ) == pytest.approx(0.0)
+    assert evaluation.mark_recovery(Painter(agent, seen.pairs.with_mark), seen.pairs) == pytest.approx(1.0)
+    assert evaluation.mark_recovery(Painter(agent, seen.pairs.without_mark), seen.pairs) == pytest.approx(0.0)
     half = {k: v.clone() for k, v in seen.pairs.with_mark.items()}
     blend = (seen.pairs.with_mark["vision"].float() + seen.pairs.without_mark["vision"].float()) / 2
     half["vision"] = blend / 255
