@@ -10,8 +10,7 @@ from tiny_trainers import joint, newborn, pixels, symbolic
 
 from mirrormark.config import EvaluationConfig
 from mirrormark.envs.raycaster.eye import NO_CELL
-from mirrormark.training import evaluation
-from mirrormark.training import evaluation_dreams, held_out
+from mirrormark.training import evaluation, evaluation_dreams, held_out
 from mirrormark.training.env_config import EnvConfig
 from mirrormark.training.held_out import HELD_OUT_SEED, hold_out
 from mirrormark.training.rollout import plan_episodes

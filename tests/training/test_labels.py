@@ -1,7 +1,6 @@
 """Labels choose what is drawn and score exams: no loss, no gradient and no action depends on one."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 

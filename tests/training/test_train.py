@@ -47,7 +47,7 @@ IN_THE_TOKENIZERS_PHASE = pytest.param("smoke", 0, marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize(
-    ("preset", "iteration"), [IN_THE_TOKENIZERS_("smoke", 2), ("symbolic", 1), ("paper", 1)]
+    ("preset", "iteration"), [IN_THE_TOKENIZERS_PHASE, ("smoke", 2), ("symbolic", 1), ("paper", 1)]
 )
 def test_resuming_is_bitwise(preset, iteration, tmp_path, monkeypatch):
     asked = [*words(preset), *["--training.tokenizer-phase.iterations=2"] * (preset == "smoke")]
