@@ -1,5 +1,6 @@
 """The command line as a newcomer meets it: the real command, in a process of its own."""
 
+import importlib
 import json
 import subprocess
 import sys
@@ -39,6 +40,18 @@ def test_every_command_explains_itself(name):
     done = run(*name.split(), "--help")
     assert done.returncode == 0, done.stderr
     assert f"mirrormark {name}" in done.stdout
+
+
+def test_commands_point_to_functions_of_today():
+    for place, _ in COMMANDS.values():
+        module, name = place.split(":")
+        assert callable(getattr(importlib.import_module(module), name)), place
+
+
+def test_the_arms_exam_is_one_sentence_while_no_arm_is_shipped(tmp_path):
+    done = run("exam", "arm", "--out", str(tmp_path / "exam"))
+    assert done.returncode == 2 and "no trained agent is shipped for the arm" in done.stderr
+    assert "Traceback" not in done.stderr and not (tmp_path / "exam").exists()
 
 
 def test_a_mistake_is_one_sentence_without_traceback():

@@ -1,21 +1,19 @@
-"""The smaller commands: runs, bench, pictures."""
+"""The smaller commands, the progress line and the pictures."""
 
 import io
-import json
 import time
 
 import numba
 import pytest
 import torch
 from rich.console import Console
-from tiny_commands import TINY
-from tiny_trainers import born, joint, symbolic
+from tiny_commands import words
+from tiny_trainers import joint, newborn, symbolic
 
-from mirrormark.agent import bench as tokenizers
+from mirrormark.config import EvaluationConfig
 from mirrormark.train_command import train
-from mirrormark.training.bench import bench_learn, bench_tokenizer
 from mirrormark.training.commands import _threads, runs
-from mirrormark.training.held_out import EvaluationConfig, hold_out
+from mirrormark.training.held_out import hold_out
 from mirrormark.training.pictures import picture
 from mirrormark.training.recorder import Recorder
 from mirrormark.training.run_folder import RunFolder, read_lines
@@ -31,22 +29,25 @@ def test_runs_prints_every_run_with_its_state(tmp_path, capsys):
     )
     run.append("evaluations.jsonl", {"iteration": 0, "removal_rate": 0.25, "chance_removal_rate": 0.18})
     run.note("interrupted", iteration=3, episodes=12)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "config.json").write_bytes(b"\xff\xfe")
     runs(tmp_path)
     said = capsys.readouterr().out
+    assert "damaged" in said
     assert all(word in said for word in ("symbolic", "arm", "interrupted", "0.25", "0.18", "ablation: x"))
 
 
-def test_a_finished_run_tells_the_episodes_that_it_lived(tmp_path):
-    """Whole iterations: ten episodes are lived as twelve."""
+def test_a_finished_run_tells_its_episodes(tmp_path):
+    """Whole iterations: ten episodes become twelve."""
     threads = torch.get_num_threads()
-    train(["--preset", "symbolic", *TINY, "--training.schedule.episodes=10", "--out", str(tmp_path / "run")])
+    train([*words("symbolic"), "--training.schedule.episodes=10", "--out", str(tmp_path / "run")])
     torch.set_num_threads(threads)
     status = RunFolder(tmp_path / "run").status()
     assert (status["state"], status["episodes"]) == ("finished", 12)
     assert read_lines(tmp_path / "run" / "metrics.jsonl")[-1]["episodes"] == 12
 
 
-def test_a_life_keeps_to_its_threads_and_gives_them_back():
+def test_a_run_keeps_to_its_threads_and_gives_them_back():
     before = numba.get_num_threads()
     for asked, given in ((1, 1), (None, before), (before + 5, before)):
         with _threads(asked):
@@ -54,19 +55,8 @@ def test_a_life_keeps_to_its_threads_and_gives_them_back():
         assert numba.get_num_threads() == before
 
 
-def test_bench_learn_times_every_part(tmp_path, capsys):
-    out = tmp_path / "bench.json"
-    bench_learn(
-        "smoke", "cpu", steps=1, sequences=2, sequence_frames=6, self_prior_frames=4, dreams=2, out=out
-    )
-    kept = json.loads(out.read_text())
-    assert [row["part"] for row in kept["rows"]] == ["world_model", "self_prior", "policy", "whole"]
-    assert all(row["ms"] > 0 and row["reference_ms"] is None for row in kept["rows"])
-    assert "ms a step" in capsys.readouterr().out
-
-
 def test_the_progress_line_tells_the_newest_indicators_and_the_time_left(tmp_path):
-    trainer, seen = born(symbolic()), io.StringIO()
+    trainer, seen = newborn(symbolic()), io.StringIO()
     console = Console(file=seen, force_terminal=True, width=400)
     run = RunFolder.create(tmp_path / "a", {"preset": "tiny"})
     with Recorder(run, trainer, "tiny", console) as records:
@@ -83,29 +73,8 @@ def test_the_progress_line_tells_the_newest_indicators_and_the_time_left(tmp_pat
     assert "ETA 0:" in seen.getvalue()
 
 
-def test_bench_tokenizer_prints_each_tokenizer_when_it_is_done_and_is_small_on_a_cpu(
-    tmp_path, capsys, monkeypatch
-):
-    asked, score = [], tokenizers.TokenizerScore(0.5, 1.0, 1.0, 1.0, 1.0, 0.9, 0.1)
-
-    def compare(senses, frames, marked, unmarked, config):
-        asked.append((config.steps, config.batch, len(frames["vision"]) // 101))
-        for name in ("one", "two"):
-            assert "| one |" in capsys.readouterr().out or name == "one"
-            yield name, score
-
-    monkeypatch.setattr(tokenizers, "compare", compare)
-    bench_tokenizer(device="cpu", episodes=4, out=tmp_path / "bench.json")
-    assert "| two |" in capsys.readouterr().out
-    kept = json.loads((tmp_path / "bench.json").read_text())
-    assert asked == [(10, 16, 4)] and list(kept["tokenizers"]) == ["one", "two"]
-    assert (kept["steps"], kept["batch"], kept["device"]) == (10, 16, "cpu")
-    with pytest.raises(ValueError, match="at least 1 step"):
-        bench_tokenizer(device="cpu", steps=0)
-
-
 def test_a_picture_has_four_rows_and_the_first_is_real():
-    trainer = born(joint())
+    trainer = newborn(joint())
     held = hold_out(trainer.env, EvaluationConfig(babbling_episodes=4, pairs=4, policy_episodes=4), "cpu")
     image = picture(trainer.agent, held)
     assert image is not None and image.shape == (256, 512, 3)
@@ -116,6 +85,6 @@ def test_a_picture_has_four_rows_and_the_first_is_real():
 
 
 def test_without_eyes_there_is_no_picture():
-    trainer = born(symbolic())
+    trainer = newborn(symbolic())
     held = hold_out(trainer.env, EvaluationConfig(babbling_episodes=4, pairs=4, policy_episodes=4), "cpu")
     assert picture(trainer.agent, held) is None

@@ -6,13 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tiny_trainers import born, cells, joint, symbolic
+from tiny_trainers import joint, newborn, pixels, symbolic
 
+from mirrormark.config import EvaluationConfig
 from mirrormark.envs.raycaster.eye import NO_CELL
-from mirrormark.training import evaluation as evaluation
-from mirrormark.training import evaluation_dreams, held_out
+from mirrormark.training import evaluation, evaluation_dreams, held_out
 from mirrormark.training.env_config import EnvConfig
-from mirrormark.training.held_out import HELD_OUT_SEED, EvaluationConfig, hold_out
+from mirrormark.training.held_out import HELD_OUT_SEED, hold_out
 from mirrormark.training.rollout import plan_episodes
 
 
@@ -43,7 +43,7 @@ def test_symbolic_pairs_have_a_cell_and_none(told):
     assert (told.pairs.without_mark["cell"] == NO_CELL).all()
 
 
-def test_held_out_seeds_are_never_lived(told):
+def test_no_run_has_held_out_seeds(told):
     assert plan_episodes(1000, 5, 3, 0.5).seeds.max() < HELD_OUT_SEED
     assert told.episodes.marked.float().mean() == 0.75
     assert 0 <= told.removal_rate < 1 and 0.01 < told.distance_m < 0.5
@@ -67,13 +67,9 @@ class Painter(torch.nn.Module):
 
 
 def test_mark_recovery_is_one_for_the_frame_itself_and_zero_for_the_frame_without_mark(seen):
-    agent = born(joint()).agent
-    assert evaluation.mark_recovery(Painter(agent, seen.pairs.with_mark), seen.pairs) == pytest.approx(
-        1.0
-    )
-    assert evaluation.mark_recovery(
-        Painter(agent, seen.pairs.without_mark), seen.pairs
-    ) == pytest.approx(0.0)
+    agent = newborn(joint()).agent
+    assert evaluation.mark_recovery(Painter(agent, seen.pairs.with_mark), seen.pairs) == pytest.approx(1.0)
+    assert evaluation.mark_recovery(Painter(agent, seen.pairs.without_mark), seen.pairs) == pytest.approx(0.0)
     half = {k: v.clone() for k, v in seen.pairs.with_mark.items()}
     blend = (seen.pairs.with_mark["vision"].float() + seen.pairs.without_mark["vision"].float()) / 2
     half["vision"] = blend / 255
@@ -81,12 +77,12 @@ def test_mark_recovery_is_one_for_the_frame_itself_and_zero_for_the_frame_withou
 
 
 def test_the_symbolic_tokenizer_loses_no_cell(told):
-    assert evaluation.mark_recovery(born(symbolic()).agent, told.pairs) == 1.0
+    assert evaluation.mark_recovery(newborn(symbolic()).agent, told.pairs) == 1.0
 
 
 def test_the_gap_is_what_the_density_says(told):
     """A self-prior that gives "no cell" log-odds of 5 over any other cell has a gap of 5."""
-    agent = born(symbolic()).agent
+    agent = newborn(symbolic()).agent
     with torch.no_grad():
         for parameter in agent.self_prior.parameters():
             parameter.zero_()
@@ -116,7 +112,7 @@ def test_removals_are_found_ten_steps_ahead_and_only_with_room():
 
 
 def test_a_perfect_dreamer_falls_like_the_world_and_a_stubborn_one_does_not(told, monkeypatch):
-    agent = born(symbolic()).agent
+    agent = newborn(symbolic()).agent
     with torch.no_grad():
         for parameter in agent.self_prior.parameters():
             parameter.zero_()
@@ -132,14 +128,14 @@ def test_a_perfect_dreamer_falls_like_the_world_and_a_stubborn_one_does_not(told
         end = real[0] if len(context) == len(rows) else context[:, -1]
         return torch.stack([context[:, -1], end], 1)
 
-    monkeypatch.setattr(evaluation_dreams, "dream_under_actions", perfect)
+    monkeypatch.setattr(evaluation_dreams, "predict", perfect)
     found = evaluation_dreams.dreamed_removal(agent, told, tokens, cost, 5.0)
     assert found["dreamed_fall_nats"] == pytest.approx(found["real_fall_nats"])
     assert found["dreamed_gone_where_removed"] == 1.0
     assert found["dreamed_fall_ratio"] == pytest.approx(1)
     assert 0.8 < found["dreamed_fall_contrast"] < 1.3  # it lets every other mark be, as most are
     monkeypatch.setattr(
-        evaluation_dreams, "dream_under_actions", lambda d, context, *_: torch.stack([context[:, -1]] * 2, 1)
+        evaluation_dreams, "predict", lambda d, context, *_: torch.stack([context[:, -1]] * 2, 1)
     )
     stubborn = evaluation_dreams.dreamed_removal(agent, told, tokens, cost, 5.0)
     assert stubborn["dreamed_fall_nats"] == pytest.approx(0.0)
@@ -147,9 +143,7 @@ def test_a_perfect_dreamer_falls_like_the_world_and_a_stubborn_one_does_not(told
     assert stubborn["dreamed_fall_contrast"] == pytest.approx(0)
     silent = tokens[:1, 0].clone()
     silent[:, -1] = NO_CELL
-    monkeypatch.setattr(
-        evaluation_dreams, "dream_under_actions", lambda d, c, *_: silent.expand(len(c), 2, -1)
-    )
+    monkeypatch.setattr(evaluation_dreams, "predict", lambda d, c, *_: silent.expand(len(c), 2, -1))
     fading = evaluation_dreams.dreamed_removal(agent, told, tokens, cost, 5.0)
     assert fading["dreamed_fall_ratio"] == pytest.approx(1, abs=0.05)  # all marks fade: a perfect ratio
     assert abs(fading["dreamed_fall_contrast"]) < 0.5  # which tells nothing apart
@@ -173,7 +167,7 @@ class Measured:
 
 def test_optimism_is_what_the_dream_lacks_of_the_real_cost(told, monkeypatch):
     """The world's own future is no optimism; a dream that stands still lacks what the world adds later."""
-    agent = born(symbolic()).agent
+    agent = newborn(symbolic()).agent
     tokens = held_out.encode_in_pieces(agent, told.episodes.observation)[:4, :100]
     action, cost = told.episodes.action[:4, :100], held_out.efe(agent, tokens)
     ahead = slice(50, 50 + evaluation_dreams.DREAM_CONTROL_STEPS + 1)
@@ -184,7 +178,7 @@ def test_optimism_is_what_the_dream_lacks_of_the_real_cost(told, monkeypatch):
             assert torch.equal(to_do, action[:, ahead][:, :-1])
             return imagined
 
-        monkeypatch.setattr(evaluation_dreams, "dream_under_actions", replay)
+        monkeypatch.setattr(evaluation_dreams, "predict", replay)
         return evaluation_dreams.dream_optimism_nats(agent, tokens, action, cost)
 
     assert optimism(tokens[:, ahead]) == pytest.approx(0, abs=1e-4)
@@ -195,7 +189,7 @@ def test_optimism_is_what_the_dream_lacks_of_the_real_cost(told, monkeypatch):
 
 def test_a_long_context_is_whole_when_optimism_is_asked_for(told, monkeypatch):
     """It begins with the episode, and the second that follows is compared with the second that followed."""
-    agent = born(symbolic()).agent
+    agent = newborn(symbolic()).agent
     agent.config = replace(agent.config, imagination=replace(agent.config.imagination, context=70))
     tokens = held_out.encode_in_pieces(agent, told.episodes.observation)[:4, :100]
     cost = held_out.efe(agent, tokens)
@@ -204,7 +198,7 @@ def test_a_long_context_is_whole_when_optimism_is_asked_for(told, monkeypatch):
         assert torch.equal(past, tokens[:, :70]) and acted.shape[1] == 69 and to_do.shape[1] == 20
         return tokens[:, 69:90]
 
-    monkeypatch.setattr(evaluation_dreams, "dream_under_actions", replay)
+    monkeypatch.setattr(evaluation_dreams, "predict", replay)
     assert evaluation_dreams.dream_optimism_nats(
         agent, tokens, told.episodes.action[:4], cost
     ) == pytest.approx(0, abs=1e-4)
@@ -212,7 +206,7 @@ def test_a_long_context_is_whole_when_optimism_is_asked_for(told, monkeypatch):
 
 def test_the_band_of_distances_is_over_episodes_not_over_moments():
     """Four episodes around 1, 2, 3 and 4 cm; each moves by ±1 cm, and in the last one the mark comes off."""
-    trainer = born(symbolic())
+    trainer = newborn(symbolic())
     distance_m = np.tile([0.01, 0.02, 0.03, 0.04], (100, 1))
     distance_m[::2] += 0.01
     distance_m[1::2] -= 0.01
@@ -223,7 +217,7 @@ def test_the_band_of_distances_is_over_episodes_not_over_moments():
 
 def test_the_cost_of_a_worn_mark_is_taken_while_it_is_on(monkeypatch):
     """Marks that go after 30 control steps, and a cost that tells the time."""
-    trainer = born(symbolic())
+    trainer = newborn(symbolic())
     envs, clock = trainer.make_envs(4), torch.arange(100.0).expand(4, 100)
     step = envs.step
 
@@ -238,7 +232,7 @@ def test_the_cost_of_a_worn_mark_is_taken_while_it_is_on(monkeypatch):
 
 
 def test_all_indicators_have_the_keys_and_repeat_themselves(told):
-    trainer = born(symbolic())
+    trainer = newborn(symbolic())
     results = []
     for _ in range(2):
         torch.manual_seed(0)
@@ -253,7 +247,7 @@ def test_all_indicators_have_the_keys_and_repeat_themselves(told):
 
 def test_a_dream_is_not_compared_with_a_fall_that_did_not_happen(told):
     """A self-prior that prefers the mark: G rises when it goes, and a ratio would mean nothing."""
-    agent = born(symbolic()).agent
+    agent = newborn(symbolic()).agent
     with torch.no_grad():
         for parameter in agent.self_prior.parameters():
             parameter.zero_()
@@ -264,11 +258,11 @@ def test_a_dream_is_not_compared_with_a_fall_that_did_not_happen(told):
     assert found["dreamed_fall_nats"] is not None
 
 
-@pytest.mark.parametrize("preset", [symbolic(), cells(), joint()], ids=["symbols", "cells", "joint"])
+@pytest.mark.parametrize("preset", [symbolic(), pixels(), joint()], ids=["symbolic", "pixels", "paper"])
 @pytest.mark.parametrize("kind", ["absent", "covered"])
-def test_where_no_mark_is_ever_seen_the_gates_that_need_one_are_unknown(preset, kind, tmp_path):
+def test_where_no_mark_is_ever_seen_the_indicators_that_need_one_are_unknown(preset, kind, tmp_path):
     env = replace(preset.env, mirror=replace(preset.env.mirror, kind=kind))
-    trainer = born(replace(preset, env=env))
+    trainer = newborn(replace(preset, env=env))
     held = hold_out(env, EvaluationConfig(babbling_episodes=4, pairs=4, policy_episodes=4), "cpu")
     found = evaluation.indicators(trainer.agent, held, trainer.make_envs(4))
     unknown = ("mark_recovery", "efe_gap_nats", "efe_gap_per_posture_range", "dreamed_fall_nats")
@@ -278,7 +272,7 @@ def test_where_no_mark_is_ever_seen_the_gates_that_need_one_are_unknown(preset, 
 
 
 def test_without_a_removal_dreamed_removal_is_unknown(told):
-    agent = born(symbolic()).agent
+    agent = newborn(symbolic()).agent
     tokens = held_out.encode_in_pieces(agent, told.episodes.observation)
     stays = told._replace(episodes=told.episodes._replace(mark=torch.ones_like(told.episodes.mark)))
     found = evaluation_dreams.dreamed_removal(agent, stays, tokens, held_out.efe(agent, tokens), 5.0)

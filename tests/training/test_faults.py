@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_commands import COMMAND, ENVIRONMENT, FIRST, TINY, bytes_of, stopped_at
+from tiny_commands import COMMAND, ENVIRONMENT, bytes_of, stopped_at, words
 
 from mirrormark.train_command import train
 from mirrormark.training import checkpoint
@@ -30,19 +30,10 @@ def _as_it_was():
 def killed_and_resumed(tmp_path: Path, times: int) -> None:
     """SIGKILL at random moments; each time a valid checkpoint is there and the run goes on from it."""
     out = tmp_path / "run"
-    words = [
-        *COMMAND,
-        "--preset",
-        "smoke",
-        *TINY,
-        *FIRST,
-        "--training.schedule.episodes=400",
-        "--out",
-        str(out),
-    ]
+    asked = [*COMMAND, *words("smoke"), "--training.schedule.episodes=400", "--out", str(out)]
     moments = random.Random(0)
     for turn in range(times):
-        process = subprocess.Popen(words + ["--resume"] * bool(turn), env=ENVIRONMENT, stdout=subprocess.PIPE)
+        process = subprocess.Popen(asked + ["--resume"] * bool(turn), env=ENVIRONMENT, stdout=subprocess.PIPE)
         deadline = time.monotonic() + 90
         iterations = len(read_lines(out / "metrics.jsonl"))
         while len(read_lines(out / "metrics.jsonl")) <= iterations and time.monotonic() < deadline:
@@ -96,14 +87,14 @@ cli.main()
 
 
 @pytest.mark.slow
-def test_kills_in_start_up_and_in_a_resume_do_not_change_the_life(tmp_path):
+def test_kills_in_start_up_and_in_a_resume_do_not_change_the_run(tmp_path):
     """Weights, optimisers, memory and random numbers end bitwise as in the run that nobody touched."""
-    words = ["--preset", "symbolic", *TINY]
+    asked = words("symbolic")
     straight, out = tmp_path / "straight", tmp_path / "run"
-    subprocess.run([*COMMAND, *words, "--out", str(straight)], env=ENVIRONMENT, check=True)
+    subprocess.run([*COMMAND, *asked, "--out", str(straight)], env=ENVIRONMENT, check=True)
     moments = ["status of a new run", "first checkpoint", "second iteration", "loading", "rewriting metrics"]
     for turn, moment in enumerate(moments):
-        resumed = [*words, "--out", str(out), *["--resume"] * bool(turn)]
+        resumed = [*asked, "--out", str(out), *["--resume"] * bool(turn)]
         killed = subprocess.run(
             [sys.executable, "-c", DOOMED, moment, "train", *resumed], env=ENVIRONMENT, capture_output=True
         )
@@ -111,23 +102,23 @@ def test_kills_in_start_up_and_in_a_resume_do_not_change_the_life(tmp_path):
         assert list_runs(out)[0]["state"] == "killed"
         if turn >= 2:
             assert [row["iteration"] for row in read_lines(out / "metrics.jsonl")] == [0, 1]
-    subprocess.run([*COMMAND, *words, "--out", str(out), "--resume"], env=ENVIRONMENT, check=True)
+    subprocess.run([*COMMAND, *asked, "--out", str(out), "--resume"], env=ENVIRONMENT, check=True)
     whole, pieces = bytes_of(straight), bytes_of(out)
     assert [name for name in whole if whole[name] != pieces.get(name)] == [] and len(whole) == len(pieces)
 
 
-@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
-def test_asked_to_stop_it_finishes_the_iteration_and_saves_run_and_agent(tmp_path, asked):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_asked_to_stop_it_finishes_the_iteration_and_saves_run_and_agent(tmp_path, number):
     out = tmp_path / "run"
-    words = [*COMMAND, "--preset", "symbolic", *TINY, "--training.schedule.episodes=4000"]
-    words += ["--training.schedule.checkpoint-every-iterations=1000", "--out", str(out)]
+    asked = [*COMMAND, *words("symbolic"), "--training.schedule.episodes=4000"]
+    asked += ["--training.schedule.checkpoint-every-iterations=1000", "--out", str(out)]
     process = subprocess.Popen(
-        words, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        asked, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     deadline = time.monotonic() + 60
     while len(read_lines(out / "metrics.jsonl")) < 2 and time.monotonic() < deadline:
         time.sleep(0.02)
-    process.send_signal(asked)
+    process.send_signal(number)
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 0 and "Interrupted" in said and "Traceback" not in said
     assert list_runs(tmp_path)[0]["state"] == "interrupted"
@@ -136,13 +127,13 @@ def test_asked_to_stop_it_finishes_the_iteration_and_saves_run_and_agent(tmp_pat
     assert tree["next_iteration"] == len(rows)
     kept = load_weights(out / "snapshots" / f"episodes-{rows[-1]['episodes']:08d}")
     assert kept.metadata["iteration"] == rows[-1]["iteration"]
-    saved = tree["learner"]["agent"]["policy.head.bias"]
-    assert torch.equal(kept.agent.policy.head.bias, saved.bfloat16().float())
+    saved = tree["learner"]["agent"]["policy.network.6.bias"]
+    assert torch.equal(kept.agent.policy.network[-1].bias, saved.bfloat16().float())
 
 
 def test_a_full_disk_stops_the_run_with_a_sentence(tmp_path, monkeypatch):
-    words = ["--preset", "symbolic", *TINY, "--out", str(tmp_path / "run")]
-    stopped_at(0, words, monkeypatch)
+    asked = [*words("symbolic"), "--out", str(tmp_path / "run")]
+    stopped_at(0, asked, monkeypatch)
     real = checkpoint.write_bytes
 
     def full(path, data):
@@ -153,9 +144,9 @@ def test_a_full_disk_stops_the_run_with_a_sentence(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "write_bytes", full)
         with pytest.raises(ValueError, match=r"No space left.*last good one is iteration-00000001"):
-            train([*words, "--resume"])
+            train([*asked, "--resume"])
     assert list_runs(tmp_path)[0]["state"] == "failed"
-    train([*words, "--resume"])
+    train([*asked, "--resume"])
     assert list_runs(tmp_path)[0]["state"] == "finished"
 
 
@@ -163,13 +154,13 @@ def test_what_is_missing_is_not_called_a_full_disk(tmp_path, monkeypatch):
     def cannot(*_):
         raise OSError("No plug-in writes PNG")
 
-    words = ["--preset", "symbolic", *TINY, "--out", str(tmp_path / "run")]
+    asked = [*words("symbolic"), "--out", str(tmp_path / "run")]
     with monkeypatch.context() as patch:
         patch.setattr(Recorder, "__call__", cannot)
         with pytest.raises(ValueError, match=r"No plug-in writes PNG\. Mend that, then go on with --resume"):
-            train(words)
+            train(asked)
     assert list_runs(tmp_path)[0]["state"] == "failed"
-    train([*words, "--resume"])
+    train([*asked, "--resume"])
     assert list_runs(tmp_path)[0]["state"] == "finished"
 
 
@@ -191,29 +182,29 @@ cli.main()
 
 
 def test_where_nothing_at_all_can_be_written_one_sentence_is_said(tmp_path):
-    words = ["--preset", "symbolic", *TINY, "--out", str(tmp_path / "run")]
+    asked = [*words("symbolic"), "--out", str(tmp_path / "run")]
     done = subprocess.run(
-        [sys.executable, "-c", FULL, "train", *words], env=ENVIRONMENT, capture_output=True, text=True
+        [sys.executable, "-c", FULL, "train", *asked], env=ENVIRONMENT, capture_output=True, text=True
     )
     assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
     assert "File too large. Make room, then go on with --resume." in done.stderr
     assert list_runs(tmp_path)[0]["state"] == "killed"  # the last word on the disk is "running"
-    train([*words, "--resume"])
+    train([*asked, "--resume"])
     assert list_runs(tmp_path)[0]["state"] == "finished"
 
 
 BROKEN = """
 import sys
 from mirrormark import cli
-from mirrormark.training import nan, trainer
+from mirrormark.training import commands, nan, trainer
 
-def not_finite(self, iteration):
-    raise nan.NotFinite(iteration.index, 20, None)
+def not_finite(*_):
+    raise nan.NotFinite(3, 20, None)
 
-def unstable(self, iteration):
-    raise trainer.UnstableEnvs("Iteration 0: the physics broke in 4 of 4 worlds.")
+def unstable(*_):
+    raise trainer.UnstableEnvs("Iteration 0: the physics broke in 4 of 4 environments.")
 
-trainer.Trainer.run_iterations = {"nan": not_finite, "physics": unstable}[sys.argv.pop(1)]
+commands.run_iterations = {"nan": not_finite, "physics": unstable}[sys.argv.pop(1)]
 cli.main()
 """
 
@@ -221,10 +212,10 @@ cli.main()
 @pytest.mark.parametrize(
     ("fault", "sentence"), [("nan", "20 train steps in a row were not finite"), ("physics", "physics broke")]
 )
-def test_a_life_that_cannot_go_on_ends_with_one_sentence(fault, sentence, tmp_path):
-    words = ["--preset", "symbolic", *TINY, "--out", str(tmp_path / "run")]
+def test_a_run_that_cannot_go_on_ends_with_one_sentence(fault, sentence, tmp_path):
+    asked = [*words("symbolic"), "--out", str(tmp_path / "run")]
     done = subprocess.run(
-        [sys.executable, "-c", BROKEN, fault, "train", *words],
+        [sys.executable, "-c", BROKEN, fault, "train", *asked],
         env=ENVIRONMENT,
         capture_output=True,
         text=True,
@@ -237,14 +228,25 @@ def test_a_life_that_cannot_go_on_ends_with_one_sentence(fault, sentence, tmp_pa
 def test_two_processes_cannot_share_a_folder(tmp_path):
     """While one resumes, another --resume is refused, from start-up on."""
     out = tmp_path / "run"
-    words = ["--preset", "symbolic", *TINY, "--training.schedule.episodes=4000", "--out", str(out)]
-    first = subprocess.Popen([*COMMAND, *words], env=ENVIRONMENT, stdout=subprocess.PIPE)
+    asked = [*words("symbolic"), "--training.schedule.episodes=4000", "--out", str(out)]
+    first = subprocess.Popen([*COMMAND, *asked], env=ENVIRONMENT, stdout=subprocess.PIPE)
     deadline = time.monotonic() + 60
     while not (out / "status.json").exists() and time.monotonic() < deadline:
         time.sleep(0.002)
     try:
         with pytest.raises(ValueError, match=f"is being trained by process {first.pid}"):
-            train([*words, "--resume"])
+            train([*asked, "--resume"])
     finally:
         first.kill()
         first.wait()
+
+
+def test_good_lines_after_a_bad_one_survive_a_resume_which_tells_of_it(tmp_path, monkeypatch, capsys):
+    asked = [*words("symbolic"), "--out", str(tmp_path / "run")]
+    stopped_at(1, asked, monkeypatch)
+    file = tmp_path / "run" / "metrics.jsonl"
+    file.write_bytes(b"\xff\xfe broken\n" + file.read_bytes() + b'{"iteration": 2, "lo')
+    (tmp_path / "run" / "status.json").write_text("[]")
+    train([*asked, "--resume"])
+    assert [row["iteration"] for row in read_lines(file)] == [0, 1, 2]
+    assert "metrics.jsonl: 1 damaged line left out." in " ".join(capsys.readouterr().out.split())

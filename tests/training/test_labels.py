@@ -1,43 +1,42 @@
 """Labels choose what is drawn and score exams: no loss, no gradient and no action depends on one."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tiny_trainers import born, cells, joint, symbolic, weights
+from tiny_trainers import ALL, frozen, joint, newborn, pixels, symbolic, weights
+from tiny_trainers import iteration as iteration_of
 
-from mirrormark.presets import SMOKE, Config
+from mirrormark.presets import Config
 from mirrormark.training.replay_buffer import Batch, ReplayBuffer
 from mirrormark.training.schedule import Iteration
 from mirrormark.training.trainer import Trainer
 
 STEPS = 2
-ALL = ("world_model", "self_prior", "policy")
-TOKENIZER = replace(
-    SMOKE, training=replace(SMOKE.training, schedule=replace(SMOKE.training.schedule, tokenizer_iterations=1))
-)
 KINDS = [
-    pytest.param(symbolic(), ALL, id="tokens"),
-    pytest.param(cells(), ALL, id="cells"),
-    pytest.param(joint(), ALL, id="joint"),
-    pytest.param(TOKENIZER, ("tokenizer",), id="tokenizer"),
+    pytest.param(symbolic(), ALL, id="symbolic"),
+    pytest.param(pixels(), ALL, id="pixels"),
+    pytest.param(joint(), ALL, id="paper"),
+    pytest.param(joint(as_public_code=True), ALL, id="paper-code"),
+    pytest.param(pixels(), ("tokenizer",), id="tokenizer"),
 ]
+DRAWING = ("sequences", "windows", "newest", "frames", "diet")
 
 
 def iteration(stages: tuple[str, ...], index: int = 0) -> Iteration:
-    phase = "tokenizer" if stages == ("tokenizer",) else "training"
-    return Iteration(index, phase, 4, 4, STEPS, stages, phase == "training", False, False, 0.0)
+    return iteration_of(stages, STEPS, index)
 
 
-DRAWING = ("sequences", "windows", "newest", "frames")
+def begun(preset: Config, stages: tuple[str, ...]) -> Trainer:
+    """One whose buffer is that of these stages."""
+    return newborn(preset) if preset.agent.kind == "paper" or "tokenizer" in stages else frozen(preset)
 
 
 class Recorder:
-    """A memory that remembers what it gave out."""
+    """A buffer that remembers what it gave out."""
 
     def __init__(self, buffer: ReplayBuffer) -> None:
         self._memory, self.draws = buffer, list[Batch | dict]()
@@ -46,24 +45,24 @@ class Recorder:
         found = getattr(self._memory, name)
         return partial(self._keep, found) if name in DRAWING else found
 
-    def _keep(self, batch: Callable, *asked: Any) -> Any:
-        self.draws.append(batch(*asked))
+    def _keep(self, draw: Callable, *asked: Any, **named: Any) -> Any:
+        self.draws.append(draw(*asked, **named))
         return self.draws[-1]
 
 
 class Fixed:
-    """Gives out the recorded batches; whoever asks for anything else finds the memory with its flags."""
+    """Gives out the recorded batches; whoever asks for anything else finds the buffer with its flags."""
 
     def __init__(self, draws: list[Batch | dict], buffer: ReplayBuffer) -> None:
         self._memory, self.left = buffer, list(draws)
 
     def __getattr__(self, name: str) -> Any:
-        return (lambda *_: self.left.pop(0)) if name in DRAWING else getattr(self._memory, name)
+        return (lambda *_, **__: self.left.pop(0)) if name in DRAWING else getattr(self._memory, name)
 
 
 def learned(preset: Config, stages: tuple[str, ...], draws: list[Batch | dict], flip: bool) -> Trainer:
-    """A newborn's steps on the recorded batches, beside a memory with true or with flipped flags."""
-    trainer = born(preset)
+    """First steps on the recorded batches, beside a buffer with true or with flipped flags."""
+    trainer = begun(preset, stages)
     episodes = trainer.collect(iteration(stages))
     if flip:
         episodes = episodes._replace(mark=~episodes.mark, policy=~episodes.policy, marked=~episodes.marked)
@@ -73,25 +72,24 @@ def learned(preset: Config, stages: tuple[str, ...], draws: list[Batch | dict], 
     trainer.agent.train()
     fixed = Fixed(draws, buffer)
     for _ in range(STEPS):
-        trainer.learner.train_step(fixed, stages)  # type: ignore[arg-type]
+        trainer.learner.step(fixed, stages)  # type: ignore[arg-type]
     assert fixed.left == []
     return trainer
 
 
 @pytest.mark.parametrize(("preset", "stages"), KINDS)
 def test_flipping_every_flag_leaves_losses_gradients_and_weights_bitwise_equal(preset, stages):
-    recording = born(preset)
+    recording = begun(preset, stages)
     buffer = recording.buffer_of(iteration(stages))
     buffer.extend(recording.collect(iteration(stages)))
     recorder = Recorder(buffer)
     for _ in range(STEPS):
-        recording.learner.train_step(recorder, stages)  # type: ignore[arg-type]
+        recording.learner.step(recorder, stages)  # type: ignore[arg-type]
     true, flipped = (learned(preset, stages, recorder.draws, flip) for flip in (False, True))
     one, other = (trainer.buffer_of(iteration(stages)) for trainer in (true, flipped))
     assert not torch.equal(one.action, other.action)  # every episode lies in another group
-    assert true.learner._sums and all(
-        torch.equal(total, flipped.learner._sums[name]) for name, total in true.learner._sums.items()
-    )
+    sums, others = true.learner.step.metrics._sums, flipped.learner.step.metrics._sums
+    assert sums and all(torch.equal(total, others[name]) for name, total in sums.items())
     gradients = 0
     for p, q in zip(true.agent.parameters(), flipped.agent.parameters(), strict=True):
         assert (p.grad is None) == (q.grad is None)
@@ -100,8 +98,8 @@ def test_flipping_every_flag_leaves_losses_gradients_and_weights_bitwise_equal(p
             gradients += 1
     a, b = weights(true), weights(flipped)
     assert gradients > 5 and all(torch.equal(a[name], b[name]) for name in a)
-    newborn = weights(born(preset))
-    assert any(not torch.equal(a[name], newborn[name]) for name in a)  # and something was learned
+    first = weights(begun(preset, stages))
+    assert any(not torch.equal(a[name], first[name]) for name in a)  # and something was learned
 
 
 def otherwise(value: np.ndarray) -> np.ndarray:
@@ -112,8 +110,7 @@ def otherwise(value: np.ndarray) -> np.ndarray:
 
 
 class Lying:
-    """Worlds that tell nothing as it is (flags, distances, places, surfaces, hands, time) but that physics
-    broke."""
+    """Environments whose infos tell nothing as it is, save that physics broke."""
 
     def __init__(self, envs: Any) -> None:
         self._envs = envs
@@ -134,11 +131,11 @@ class Lying:
         return self._lie(self._envs.step(action))
 
 
-@pytest.mark.parametrize("preset", [symbolic(), joint()], ids=["tokens", "joint"])
-def test_lies_of_the_world_about_itself_leave_actions_and_memories_equal(preset, monkeypatch):
+@pytest.mark.parametrize("preset", [symbolic(), joint()], ids=["swift", "paper"])
+def test_lies_in_infos_leave_actions_and_stored_frames_equal(preset, monkeypatch):
     told = []
     for lie in (False, True):
-        trainer = born(preset)
+        trainer = newborn(preset)
         lying = Lying(trainer.make_envs(4))
         if lie:
             monkeypatch.setattr(trainer, "make_envs", lambda n, lying=lying: lying)

@@ -1,19 +1,20 @@
-"""Dumps of non-finite steps, and weights by themselves."""
+"""A run whose losses are no longer finite stops, and leaves a dump."""
+
+from dataclasses import replace
 
 import pytest
 import torch
-from tiny_trainers import born, joint, symbolic
+from tiny_trainers import joint, newborn, symbolic
 
 from mirrormark.training import checkpoint
-from mirrormark.training.checkpoint import CheckpointError
 from mirrormark.training.nan import NotFinite, dump
 from mirrormark.training.trainer import run_iterations
-from mirrormark.training.weights import describe, load_weights, save_snapshot
+from mirrormark.training.weights import load_weights
 
 
 def test_the_run_stops_with_a_dump_of_batch_weights_and_step(tmp_path, monkeypatch):
-    monkeypatch.setattr("mirrormark.training.trainer.REFUSED_IN_A_ROW", 2)
-    trainer = born(symbolic())
+    monkeypatch.setattr("mirrormark.training.trainer.SKIPPED_IN_A_ROW", 2)
+    trainer = newborn(symbolic())
     with torch.no_grad():
         trainer.agent.self_prior.bias[0, 0] = float("nan")
     with pytest.raises(NotFinite, match=r"2 train steps in a row.*batch and weights are in") as stopped:
@@ -22,15 +23,17 @@ def test_the_run_stops_with_a_dump_of_batch_weights_and_step(tmp_path, monkeypat
     assert place is not None and place.parent == tmp_path
     tree = checkpoint.load(place)
     assert tree["learner"]["agent"]["self_prior.bias"].isnan().any()
-    assert tree["learner"]["agent"]["policy.head.bias"].isfinite().all()
+    assert tree["learner"]["agent"]["policy.network.6.bias"].isfinite().all()
     assert tree["metadata"]["step"] == trainer.learner.steps > 0
-    learner = trainer.config.learner
-    assert tree["batch"]["action"].shape[:2] == (learner.sequences, learner.sequence_frames)
-    assert torch.equal(load_weights(place).agent.policy.head.bias, trainer.agent.policy.head.bias)
+    b = trainer.config.batch
+    assert tree["batch"]["action"].shape[:2] == (b.sequences, b.sequence_frames)
+    assert torch.equal(
+        load_weights(place).agent.policy.network[-1].bias, trainer.agent.policy.network[-1].bias
+    )
 
 
-def test_a_dump_of_a_joint_life_holds_the_bad_batch(tmp_path):
-    trainer = born(joint())
+def test_a_dump_of_the_papers_agent_holds_the_bad_batch(tmp_path):
+    trainer = newborn(joint())
     iteration = trainer.schedule.iteration(0)
     trainer.buffer.extend(trainer.collect(iteration))
     trainer.buffer.observation["proprioception"][:] = float("nan")
@@ -38,42 +41,23 @@ def test_a_dump_of_a_joint_life_holds_the_bad_batch(tmp_path):
     assert tree["batch"]["observation"]["proprioception"].isnan().all()
 
 
-@pytest.mark.parametrize("preset", [symbolic(), joint()], ids=["symbolic", "joint"])
-def test_a_snapshot_holds_the_agent_and_its_world(tmp_path, preset):
-    trainer = born(preset)
-    metadata = describe(trainer.agent, trainer.env, preset="tiny", seed=4)
-    path = save_snapshot(tmp_path, "episodes-1", trainer.agent, metadata)
-    loaded = load_weights(path)
-    assert loaded.env == trainer.env and loaded.metadata["seed"] == 4
-    assert loaded.metadata["ablation"] == trainer.env.ablation
-    tokens = torch.zeros(3, trainer.agent.spec.K, dtype=torch.int64)
-    near = trainer.agent.expected_free_energy(tokens), loaded.agent.expected_free_energy(tokens)
-    torch.testing.assert_close(near[0].detach(), near[1], rtol=0.02, atol=0.05)
-    manifest = checkpoint.read_manifest(path)
-    assert not any("value." in name or "ema." in name for p in manifest["parts"] for name in p["tensors"])
-    assert not any(p.requires_grad for p in loaded.agent.parameters())
+def test_a_row_of_skipped_steps_stops_the_run_though_the_iterations_last_step_is_good(monkeypatch):
+    preset = symbolic()
+    monkeypatch.setattr("mirrormark.training.trainer.SKIPPED_IN_A_ROW", 3)
+    schedule = replace(preset.training.schedule, steps_per_iteration=5)
+    trainer = newborn(replace(preset, training=replace(preset.training, schedule=schedule)))
+    with torch.no_grad():
+        trainer.agent.world_model.position[0, 0] = float("nan")
+    real, steps = trainer.learner.step.losses, []
 
+    def heals(buffer, stages):
+        steps.append(stages)
+        if len(steps) == 4:
+            with torch.no_grad():
+                trainer.agent.world_model.position[0, 0] = 0.0
+        return real(buffer, stages)
 
-def test_weights_come_from_a_run_a_checkpoint_or_a_snapshot(tmp_path):
-    trainer = born(symbolic())
-    metadata = describe(trainer.agent, trainer.env, preset="tiny", seed=0)
-    tree = trainer.state() | {"metadata": metadata}
-    for name in ("iteration-00000001", "iteration-00000002"):
-        checkpoint.save(tmp_path / "checkpoints", name, tree)
-    for path in (tmp_path, tmp_path / "checkpoints", tmp_path / "checkpoints" / "iteration-00000001"):
-        agent = load_weights(path).agent
-        assert all(torch.equal(a, b) for a, b in zip(agent.parameters(), trainer.agent.parameters()))
-
-
-def test_what_holds_no_weights_is_one_sentence(tmp_path):
-    with pytest.raises(CheckpointError, match="does not exist"):
-        load_weights(tmp_path / "nowhere")
-    with pytest.raises(CheckpointError, match="no checkpoint and no snapshot"):
-        load_weights(tmp_path)
-    trainer = born(symbolic())
-    metadata = describe(trainer.agent, trainer.env)
-    weights = dict(trainer.agent.state_dict())
-    weights.pop("world_model.position")
-    checkpoint.save(tmp_path, "odd", {"metadata": metadata, "weights": weights})
-    with pytest.raises(CheckpointError, match="does not fit"):
-        load_weights(tmp_path / "odd")
+    monkeypatch.setattr(trainer.learner.step, "losses", heals)
+    with pytest.raises(NotFinite, match="3 train steps in a row"):
+        run_iterations(trainer)
+    assert len(steps) == 5 and trainer.learner.step.metrics.in_a_row == 0

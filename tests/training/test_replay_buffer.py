@@ -176,7 +176,10 @@ def test_flipping_every_mark_flag_leaves_the_same_draws():
         torch.manual_seed(3)
         draws = buffer.sequences(32, 4), buffer.windows(32, 4), buffer.newest(32, 4, 2)
         told.append([part for batch in draws for part in (batch.observation["tokens"], *batch[1:])])
-        told[-1] += [buffer.frames(32, 0.05, True)["tokens"], buffer.frames(32, 0.5, babbling_only=False)["tokens"]]
+        told[-1] += [
+            buffer.frames(32, 0.05, True)["tokens"],
+            buffer.frames(32, 0.5, babbling_only=False)["tokens"],
+        ]
     assert len(told[0]) == 14 and all(torch.equal(a, b) for a, b in zip(*told, strict=True))
 
 

@@ -9,9 +9,18 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
+from mirrormark.config import (
+    AgentConfig,
+    GridTokenizerConfig,
+    PaperAgentConfig,
+    SwiftAgentConfig,
+    SymbolicTokenizerConfig,
+)
+from mirrormark.presets import PRESETS
 from mirrormark.training.run_folder import (
     RunError,
     RunFolder,
@@ -47,7 +56,106 @@ def test_unknown_fields_are_refused():
         from_json(Outer, {"inner": {"colour": 1}})
 
 
-CONFIG = {"preset": "smoke", "body": "infant", "seed": 1, "training": {"x": 1}}
+CONFIG = {"preset": "smoke", "body": "infant", "seed": 1}
+CONFIG |= {part: to_json(getattr(PRESETS["smoke"], part)) for part in ("env", "agent", "training")}
+OTHER = CONFIG | {"training": CONFIG["training"] | {"replay_episodes": 5}}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [PaperAgentConfig(), SwiftAgentConfig(), SwiftAgentConfig(tokenizer=SymbolicTokenizerConfig())],
+    ids=["paper", "swift", "symbolic"],
+)
+def test_which_of_several_configurations_it_is_survives_json(config):
+    found = from_json(AgentConfig, json.loads(json.dumps(to_json(config))))
+    assert found == config and type(found.tokenizer) is type(config.tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        ({"kind": "dreamer"}, r"agent\.kind is 'dreamer': this version knows paper, swift\."),
+        ({"kind": "paper", "codec": {}}, r"agent has fields this version does not know: codec\."),
+        ({"kind": "swift", "tokenizer": {"cells": 3}}, r"agent\.tokenizer has fields .*: cells\."),
+        ({"kind": "swift", "world_model": 7}, r"agent\.world_model is 7: it must be an object"),
+    ],
+)
+def test_what_fits_no_configuration_is_one_sentence(value, sentence):
+    with pytest.raises(RunError, match=sentence):
+        from_json(AgentConfig, value, "agent")
+
+
+def test_without_a_kind_the_smallest_that_knows_all_fields_is_meant():
+    assert (
+        type(from_json(GridTokenizerConfig | SymbolicTokenizerConfig, {"bins": 8})) is SymbolicTokenizerConfig
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"agent": None, "mind": {}},
+        {"training": {"learner": {}}},
+        {"agent": {"kind": "paper", "memory_trace": 0.97}},
+        {"training": {"replay_episodes": 64}},  # a field is missing that this version would have written
+    ],
+)
+def test_a_run_of_an_earlier_version_is_one_sentence(tmp_path, change):
+    RunFolder.create(tmp_path / "a", CONFIG | change)
+    with pytest.raises(
+        RunError, match=r"a was written by an earlier version of mirrormark: start a new run\."
+    ):
+        RunFolder.reopen(tmp_path / "a", CONFIG)
+
+
+GARBAGE = (b"\xff\xfe\x00\x80", b"null", b"[]", b"", b"{")
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_a_damaged_status_counts_as_killed_and_the_run_can_be_resumed(tmp_path, garbage):
+    run = RunFolder.create(tmp_path / "a", CONFIG)
+    (run.path / "status.json").write_bytes(garbage)
+    assert run.status()["state"] == "killed" and run.status()["iteration"] == 0
+    RunFolder.reopen(tmp_path / "a", CONFIG)
+    (run.path / "status.json").write_text('{"state": "running", "host": 3, "updated_s": "now"}')
+    assert run.status()["state"] == "killed"
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_a_damaged_configuration_is_one_sentence_with_its_file(tmp_path, garbage):
+    run = RunFolder.create(tmp_path / "a", CONFIG)
+    (run.path / "config.json").write_bytes(garbage)
+    with pytest.raises(RunError, match=r"a/config\.json is damaged: put a copy back, or start a new run"):
+        RunFolder.reopen(tmp_path / "a", CONFIG)
+
+
+@pytest.mark.parametrize("garbage", [*GARBAGE, b'{"loss": 3}'])
+@pytest.mark.parametrize("where", [0, 2, 4])
+def test_a_bad_line_costs_no_other(tmp_path, garbage, where):
+    run = RunFolder.create(tmp_path / "a", CONFIG)
+    good = [b'{"iteration": %d}' % i for i in range(4)]
+    lines = [*good[:where], garbage, *good[where:]]
+    (run.path / "metrics.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    complaints = run.drop_after(3)
+    assert [row["iteration"] for row in read_lines(run.path / "metrics.jsonl")] == [0, 1, 2]
+    torn = garbage == b"" or (where == 4 and garbage != b'{"loss": 3}')
+    assert len(complaints) == (not torn)
+    assert torn or "a/metrics.jsonl: 1 damaged line left out." in complaints[0]
+
+
+def test_one_damaged_run_hides_no_other(tmp_path):
+    for name in "abcd":
+        RunFolder.create(tmp_path / name, CONFIG).append("evaluations.jsonl", {"iteration": 1})
+    (tmp_path / "a" / "config.json").write_bytes(b"\xff\xfe")
+    (tmp_path / "b" / "status.json").write_text("null")
+    (tmp_path / "c" / "evaluations.jsonl").write_bytes(b"\xff\n[]\n")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.json").write_text("{}")  # somebody else's
+    rows = {Path(row["name"]).name: row for row in list_runs(tmp_path)}
+    assert list(rows) == list("abcd")
+    assert rows["a"]["state"] == "damaged" and "config.json is damaged" in rows["a"]["note"]
+    assert rows["b"]["state"] == "killed" and rows["c"]["last_evaluation"] is None
+    assert rows["d"]["last_evaluation"] == {"iteration": 1}
 
 
 def test_a_folder_with_another_run_is_refused(tmp_path):
@@ -63,11 +171,11 @@ def test_a_folder_with_another_run_is_refused(tmp_path):
 def test_resume_wants_the_same_configuration(tmp_path):
     RunFolder.create(tmp_path / "a", CONFIG)
     assert RunFolder.reopen(tmp_path / "a", CONFIG).config() == CONFIG
-    with pytest.raises(RunError, match=r"training\.x was 1, now 2"):
-        RunFolder.reopen(tmp_path / "a", CONFIG | {"training": {"x": 2}})
+    with pytest.raises(RunError, match=r"training\.replay_episodes was 64, now 5"):
+        RunFolder.reopen(tmp_path / "a", OTHER)
     with pytest.raises(RunError, match=r"was started with preset smoke: give --preset smoke") as mistake:
-        RunFolder.reopen(tmp_path / "a", CONFIG | {"preset": "swift", "training": {"x": 2}})
-    assert "training.x" not in str(mistake.value)
+        RunFolder.reopen(tmp_path / "a", OTHER | {"preset": "swift"})
+    assert "replay_episodes" not in str(mistake.value)
     with pytest.raises(RunError, match="holds no run"):
         RunFolder.reopen(tmp_path / "nowhere", CONFIG)
 

@@ -28,7 +28,9 @@ def test_the_papers_run_has_its_number_of_episodes_and_steps():
 
 
 def test_the_policy_acts_from_its_own_episode_on_whether_it_has_learned_or_not():
-    assert all(iteration.policy_acts for iteration in schedule(episodes=200).iterations())  # paper: from 0 (L1)
+    assert all(
+        iteration.policy_acts for iteration in schedule(episodes=200).iterations()
+    )  # paper: from 0 (L1)
     later = schedule(episodes=200, policy_acts_from_episode=150)
     first = next(iteration for iteration in later.iterations() if iteration.policy_acts)
     assert first.episodes_after - first.episodes == 150

@@ -96,7 +96,11 @@ def test_every_part_learns_from_the_others_as_they_were_when_the_step_began(monk
     found = []
     for spoils in (False, True):
         trainer = with_episodes(newborn(preset))
-        parts = [trainer.learner.step.optimizers[name] for name in ("world_model", "self_prior")] if spoils else []
+        parts = (
+            [trainer.learner.step.optimizers[name] for name in ("world_model", "self_prior")]
+            if spoils
+            else []
+        )
         for optimizer in parts:
             monkeypatch.setattr(optimizer.optimizer, "step", partial(spoil, optimizer.parameters))
         torch.manual_seed(1)
@@ -179,17 +183,25 @@ def test_shares_of_sources_weigh_their_losses():
     trainer = with_episodes(newborn(symbolic()))
     step = trainer.learner.step
     torch.manual_seed(1)
-    parts = [source.losses(trainer.agent, source.rollout(trainer.agent, trainer.buffer)) for source in step.sources]
+    parts = [
+        source.losses(trainer.agent, source.rollout(trainer.agent, trainer.buffer)) for source in step.sources
+    ]
     torch.manual_seed(1)
     policy, value = step._behavior(trainer.buffer)
     real, imagined = parts  # of policy and value each
-    assert policy.value.item() == pytest.approx((0.97 * real[0].value + 0.03 * imagined[0].value).item(), rel=1e-5)
-    assert value.value.item() == pytest.approx((0.9 * real[1].value + 0.1 * imagined[1].value).item(), rel=1e-5)
+    assert policy.value.item() == pytest.approx(
+        (0.97 * real[0].value + 0.03 * imagined[0].value).item(), rel=1e-5
+    )
+    assert value.value.item() == pytest.approx(
+        (0.9 * real[1].value + 0.1 * imagined[1].value).item(), rel=1e-5
+    )
     assert {"policy_on_policy", "imagined_cost"} <= set(policy.metrics)
 
 
 def test_what_wraps_a_function_is_asked_to():
     """The learner compiles from outside; the step itself knows no compiler."""
     trainer, wrapped = newborn(symbolic()), []
-    TrainStep(trainer.agent, trainer.learner.sources, trainer.config, lambda f: wrapped.append(f.__name__) or f)
+    TrainStep(
+        trainer.agent, trainer.learner.sources, trainer.config, lambda f: wrapped.append(f.__name__) or f
+    )
     assert {"world_model_loss", "self_prior_loss", "clip_factor"} <= set(wrapped)

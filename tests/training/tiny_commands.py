@@ -27,7 +27,11 @@ TINY = [
     "--agent.self-prior.heads=2", "--agent.self-prior.ffn=32",
 ]  # fmt: skip
 """Every preset knows these."""
-SHORT_PAST = ["--agent.acting-context=0", "--agent.imagination.context=4", "--agent.expected-g.control-steps=4"]
+SHORT_PAST = [
+    "--agent.acting-context=0",
+    "--agent.imagination.context=4",
+    "--agent.expected-g.control-steps=4",
+]
 """swift's: what fits into 24 frames."""
 NARROW = {"paper": ["--agent.tokenizer.channels=4", "--agent.tokenizer.embedding=128"],
           "swift": ["--agent.tokenizer.channels=4", "--agent.tokenizer.posture-width=32"]}  # fmt: skip

@@ -46,7 +46,9 @@ def joint(as_public_code: bool = False) -> Config:
         as_public_code=as_public_code,
     )
     batch = replace(SMOKE.training.batch, diet_window=4)
-    training = replace(SMOKE.training, schedule=SCHEDULE, batch=batch, tokenizer_phase=None, handover_share=0.0)
+    training = replace(
+        SMOKE.training, schedule=SCHEDULE, batch=batch, tokenizer_phase=None, handover_share=0.0
+    )
     return Config(PAPER.env, agent, training)
 
 
