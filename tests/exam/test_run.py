@@ -189,9 +189,9 @@ def test_a_new_agent_goes_where_it_is_sent(monkeypatch):
 
 def run_folder(agent, folder, cost="self_prior"):
     """A run as `mirrormark train` leaves it, without the training."""
-    training = {"learner": {"cost": cost}, "evaluation": {"policy_episodes": 16}}
+    training = {"evaluation": {"policy_episodes": 16}}
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps({"training": training}))
+    (folder / "config.json").write_text(json.dumps({"agent": {"drive": cost}, "training": training}))
     points = [{"episodes": 0, "mark_recovery": 0.1}] + [
         {"episodes": e, "removal_rate": 0.25, "distance_m": 0.07, "chance_removal_rate": 0.2}
         for e in (10, 20)

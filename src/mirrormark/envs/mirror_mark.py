@@ -494,7 +494,7 @@ def _seeds(given: Any, n: int) -> NDArray[np.int64]:
     array = np.asarray(given)
     right = np.issubdtype(array.dtype, np.integer) and array.shape in ((), (n,))
     if not right or (array < 0).any() or (array > MOST_SEED).any():
-        raise ValueError(f"seed is {given!r}; give one whole number of 0 or more (below 2**63), or {n} of them.")
+        raise ValueError(f"seed is {given!r}; give one whole number from 0 to 2**63, or {n} of them.")
     array = array.astype(np.int64)
     return array + np.arange(n) if array.ndim == 0 else array
 
