@@ -3,7 +3,7 @@
 # pandas ships no exact types for what indexing and grouping return.
 # pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportOperatorIssue=false, reportIndexIssue=false
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -237,9 +237,9 @@ def first_touch(exam: Exam) -> Markup:
     )
 
 
-def before_after(exam: Exam) -> Markup | None:
+def before_after(exam: Exam, filmed: Collection[str]) -> Markup | None:
     """Fig. 3c: mean G of each removed run before and after, and its change beside that of runs without
-    removal, cut at the same moments. Wide lines are means, everywhere."""
+    removal, cut at the same moments. Wide lines are means, everywhere. filmed: ids of the page's films."""
     of_seed = exam.pairs()
     if not of_seed:
         return None
@@ -252,10 +252,17 @@ def before_after(exam: Exam) -> Markup | None:
     left.y_axis("mean G (nats)")
     for run in found.itertuples():
         left.segment((0, run.before), (1, run.after), "quiet", "thin")
+
+    def clip_of(run: Any) -> str | None:
+        clip = exam.clip_of(run)
+        return clip if clip in filmed else None
+
+    linked_last = sorted(found.itertuples(), key=lambda run: clip_of(run) is not None)
     for x, column, colour in ((0, "before", "exam"), (1, "after", "after")):
-        for run in found.itertuples():
+        for run in linked_last:
             name = _run_name(run, f"{nats(run.before)} before, {nats(run.after)} after")
-            left.dot(x, getattr(run, column), colour, name, 3, exam.clip_of(run))
+            clip = clip_of(run)
+            left.dot(x, getattr(run, column), colour, name, 4.5 if clip else 3, clip)
         mean = float(found[column].mean())
         left.segment((x - 0.2, mean), (x + 0.2, mean), colour, "wide", f"mean {column}: {nats(mean)} nats")
     left.x_axis(f"removed runs, n={len(found)}", lambda k: ("before", "after")[round(k)], (0, 1))

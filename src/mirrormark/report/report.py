@@ -117,7 +117,7 @@ def _values(exam: Exam, clips: list[dict[str, Any]], missing_films: str) -> dict
         "distance": figures.distance(exam),
         "first_touch": figures.first_touch(exam),
         "touch": _touch(exam),
-        "before_after": figures.before_after(exam),
+        "before_after": figures.before_after(exam, {clip["id"] for clip in clips}),
         "scored": figures.scored(exam),
         "scored_removed": bool(exam.scored["removed_s"].notna().any()),
         "probe_rows": {g: pictures.probe_rows(exam, g) for g in ("samples", "erasure", "crossing", "dream")},
