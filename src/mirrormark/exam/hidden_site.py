@@ -58,7 +58,7 @@ def hidden_site(setup: EnvConfig) -> HiddenSite | None:
 
 
 def _candidates(scene: Scene, radius_m: float) -> list[Site]:
-    """Evenly on each surface (a golden spiral), where a mark may sit, turned away from straight ahead."""
+    """Evenly on each surface (a golden spiral), where a mark may be, turned away from straight ahead."""
     height = 1 - 2 * (np.arange(DIRECTIONS) + 0.5) / DIRECTIONS
     turn = np.pi * (1 + 5**0.5) * np.arange(DIRECTIONS)
     ring = np.sqrt(1 - height**2)

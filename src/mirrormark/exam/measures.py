@@ -162,7 +162,7 @@ class FailureRule:
     """Share of a run's steps in which the mark must be unseen to name the failure so. Ours."""
     left_share: float = 0.25
     """A mark is unseen where no more than this share of its largest view in the run is left: an edge that
-    peeps out under a hand tells a coarse eye little. Ours."""
+    peeps out under a hand is hardly seen at 64 × 64 pixels. Ours."""
     approach_m: float = 0.04
     """A hand that came this near the mark approached it; twice the reach that counts as touching. Ours."""
 
