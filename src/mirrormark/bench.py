@@ -80,8 +80,8 @@ def _facts(preset: str, learner: Learner) -> dict[str, Any]:
         "torch": torch.__version__,
         "precision": c.precision if cuda else "fp32",
         "cuda_graph": learner.captures,
-        "batches": f"{c.batch.sequences}x{c.batch.sequence_frames} frames, {c.batch.self_prior_frames} frames "
-        f"for the self-prior, {c.batch.imagined} imagined paths",
+        "batches": f"{c.batch.sequences}x{c.batch.sequence_frames} frames, {c.batch.self_prior_frames} "
+        f"frames for the self-prior, {c.batch.imagined} imagined paths",
         "peak_gpu_bytes": torch.cuda.max_memory_allocated() if cuda else None,
     }
 
@@ -131,8 +131,8 @@ def bench_tokenizer(
     seed: int = 0,
     out: Path | None = None,
 ) -> None:
-    """Train the paper's tokenizer and ours for a number of steps on babbling frames; print what they see of the
-    mark. On a CPU the defaults are so small that they show the command at work and prefer neither.
+    """Train the paper's tokenizer and ours for a number of steps on babbling frames; print what they see of
+    the mark. On a CPU the defaults are so small that they show the command at work and prefer neither.
 
     Args:
         body: Whose environment.

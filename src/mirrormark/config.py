@@ -39,7 +39,8 @@ class CategoricalTokenizerConfig:
         _need(self.classes >= 2, f"tokenizer.classes is {self.classes}: give at least 2.")
         _need(
             self.embedding == 32 * self.channels,
-            f"tokenizer.embedding must be 32 × tokenizer.channels = {32 * self.channels}, got {self.embedding}.",
+            f"tokenizer.embedding must be 32 × tokenizer.channels = {32 * self.channels}, "
+            f"not {self.embedding}.",
         )
 
 
@@ -280,8 +281,8 @@ class SwiftAgentConfig:
     )
     """Imagined paths and returns."""
     acting_context: int = 79
-    """Control steps of its past that an acting agent keeps before it is cut back to `imagination.context`, and
-    that it learns with from real episodes; 0: as many as imagination has (ours)."""
+    """Control steps of its past that an acting agent keeps before it is cut back to `imagination.context`,
+    and that it learns with from real episodes; 0: as many as imagination has (ours)."""
     posture_precision: float = 0.05
     """Weight in G of the joint tokens, beside 1 for all others (ours; sensory attenuation, after Brown et al.
     2013): else the policy tends its posture and leaves the mark alone."""
@@ -302,8 +303,8 @@ class SwiftAgentConfig:
         least = i.context - 1 + i.horizon
         _need(
             not self.acting_context or least <= self.acting_context <= w.max_length,
-            f"acting_context is {self.acting_context}: give 0, or a number from what imagination has ({least}) "
-            f"to world_model.max_length ({w.max_length}).",
+            f"acting_context is {self.acting_context}: give 0, or a number from what imagination has "
+            f"({least}) to world_model.max_length ({w.max_length}).",
         )
         _need(
             self.on_policy is None or i.context >= 2,
@@ -339,7 +340,8 @@ class OptimizerConfig:
     final_learning_rate: float | None = None
     """Where a cosine from `learning_rate` ends; None keeps it constant (ours)."""
     eps: float = 1e-5
-    """Added to Adam's denominator (paper, Table III; public code: 1e-8 for world model and self-prior, O1)."""
+    """Added to Adam's denominator (paper, Table III; public code: 1e-8 for world model and self-prior,
+    O1)."""
 
     def __post_init__(self) -> None:
         _need(self.learning_rate > 0, f"learning_rate is {self.learning_rate}: give a number above 0.")
@@ -467,7 +469,7 @@ class TokenizerPhaseConfig:
             )
         _need(
             self.buffer_episodes >= 2,
-            f"tokenizer_phase.buffer_episodes is {self.buffer_episodes}: give at least 2, for its two groups.",
+            f"tokenizer_phase.buffer_episodes is {self.buffer_episodes}: give at least 2, one a group.",
         )
 
 

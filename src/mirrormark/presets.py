@@ -1,5 +1,5 @@
-"""Named, complete configurations. PAPER and SWIFT stand whole; every other preset is one diff from either, and a
-comment gives its reason."""
+"""Named, complete configurations. PAPER and SWIFT stand whole; every other preset is one diff from either,
+and a comment gives its reason."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Config:
     """Schedule, batches, optimisers, replay."""
 
 
-# Tables I to III; what the paper leaves open is as in its public code, what is ours is named in docs/paper.md.
+# Tables I to III; what the paper leaves open is as in its public code, what is ours stands in docs/paper.md.
 PAPER = Config(
     env=EnvConfig(babbling=BabblingConfig(kind="iid")),
     agent=PaperAgentConfig(),
@@ -74,7 +74,7 @@ PAPER_CODE = replace(
     ),
 )
 
-# A tenth of the train steps: the public code's author saw no major loss of quality and recommends it for speed.
+# A tenth of the train steps: the public code's author saw no major loss of quality and recommends it.
 PAPER_QUICK = replace(
     PAPER,
     training=replace(PAPER.training, schedule=replace(PAPER.training.schedule, steps_per_iteration=10)),
@@ -82,8 +82,8 @@ PAPER_QUICK = replace(
 
 SWIFT = Config(
     env=EnvConfig(
-        # Held torques keep the hands near the body and double chance removal. Goal babbling makes reaching less
-        # strange, but arms out of sight the most familiar view (archive/notebook.md, run 7).
+        # Held torques keep the hands near the body and double chance removal. Goal babbling makes reaching
+        # less strange, but arms out of sight the most familiar view (archive/notebook.md, run 7).
         babbling=BabblingConfig(kind="held"),
         mirrorless_share=0.1,  # else a room without its mirror is a shock (run 5)
     ),
@@ -193,8 +193,8 @@ SYMBOLIC = replace(
     ),
 )
 
-# Pixels on a CPU, from the shipped tokenizer: swift with narrow networks, small batches and few episodes. It shows
-# falling losses, not a reaching infant.
+# Pixels on a CPU, from the shipped tokenizer: swift with narrow networks, small batches and few episodes. It
+# shows falling losses, not a reaching infant.
 LAPTOP = replace(
     SWIFT,
     agent=replace(

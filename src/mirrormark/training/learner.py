@@ -41,7 +41,8 @@ class Learner:
             _compile_parts(agent, sources)
 
     def learn(self, buffer: ReplayBuffer, iteration: Iteration) -> dict[str, float]:
-        """The iteration's train steps; gives the mean of every metric. One host synchronisation, at the end."""
+        """The iteration's train steps; gives the mean of every metric. One host synchronisation, at the
+        end."""
         for optimizer in self.step.optimizers.values():
             optimizer.set_progress(iteration.progress)
         if "tokenizer" in iteration.stages:

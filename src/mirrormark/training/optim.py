@@ -45,7 +45,8 @@ def clip_factor(zclip: ZClip, norm: Tensor, loss: Tensor, skipped: Tensor) -> Te
 
 
 class Optimizer:
-    """A group of parameters and its rule. A step whose loss or gradient is not finite changes nothing and is counted.
+    """A group of parameters and its rule. A step whose loss or gradient is not finite changes nothing and is
+    counted.
 
     The skip is `found_inf` of torch's fused optimisers: decided on the device, so a captured graph can
     hold it, and the same code runs on the CPU.

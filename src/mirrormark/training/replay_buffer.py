@@ -143,9 +143,9 @@ class ReplayBuffer:
         return self._windows(group * self.per_group + number - (until - self.count)[group], length)
 
     def newest(self, batch: int, length: int, early: int = 0) -> Batch:
-        """(B, T) windows of the latest iteration's policy episodes, each as likely as every other (while there
-        are none, others stand in, and their `handover` says so). early: so many more of the possible starts are
-        the episode's first frame."""
+        """(B, T) windows of the latest iteration's policy episodes, each as likely as every other (while
+        there are none, others stand in, and their `handover` says so). early: so many more of the possible
+        starts are the episode's first frame."""
         fresh = self._fresh[2:]  # by the policy: unmarked, marked
         place = (torch.rand(batch, device=self.device) * fresh.sum()).long()
         group = 2 + (place >= fresh[0]).long()

@@ -19,8 +19,8 @@ _HANDOVER_CONTROL_STEPS = (16, 76)
 
 
 class EpisodePlan(NamedTuple):
-    """How one iteration's episodes are made: the first `random` environments by motor babbling, the rest by the
-    policy."""
+    """How one iteration's episodes are made: the first `random` environments by motor babbling, the rest by
+    the policy."""
 
     seeds: np.ndarray  # (n,) int64
     marked: np.ndarray  # (n,) bool

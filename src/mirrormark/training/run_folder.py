@@ -82,8 +82,8 @@ def from_json(kind: Any, value: Any, name: str = "config") -> Any:
 
 
 def _fitting(options: list[Any], value: dict | list, name: str) -> Any:
-    """Which of several configurations these values are: that of their `kind`, else the smallest that knows all of
-    their fields."""
+    """Which of several configurations these values are: that of their `kind`, else the smallest that knows
+    all of their fields."""
     if len(options) == 1 or not isinstance(value, dict):
         return options[0]
     fields = {option: {f.name: f.default for f in dataclasses.fields(option)} for option in options}
@@ -244,8 +244,8 @@ class RunFolder:
         return found
 
     def status(self) -> dict:
-        """status.json, with "running" corrected to "killed" when that process is no more; "killed", too, where
-        the file is missing or damaged.
+        """status.json, with "running" corrected to "killed" when that process is no more; "killed", too,
+        where the file is missing or damaged.
 
         A process on another machine cannot be asked: it counts as killed when it has been silent for long.
         """
@@ -276,8 +276,8 @@ class RunFolder:
             out.write(json.dumps(told, allow_nan=False) + "\n")
 
     def drop_after(self, iteration: int) -> list[str]:
-        """Drop rows of iterations that come again after a resume, and what cannot be read; a sentence for each
-        file that held such lines. A last one is torn by a kill and needs none."""
+        """Drop rows of iterations that come again after a resume, and what cannot be read; a sentence for
+        each file that held such lines. A last one is torn by a kill and needs none."""
         complaints = []
         for file in ("metrics.jsonl", "evaluations.jsonl"):
             path = self.path / file
@@ -316,7 +316,8 @@ def _of_this_version(config: dict) -> bool:
     """Whether this version would have written the very same."""
     try:
         return all(
-            to_json(from_json(kind, dict(config[part]), part)) == config[part] for part, kind in _PARTS.items()
+            to_json(from_json(kind, dict(config[part]), part)) == config[part]
+            for part, kind in _PARTS.items()
         )
     except (ValueError, TypeError, KeyError, AttributeError):
         return False
@@ -338,7 +339,8 @@ def _alive(pid: Any) -> bool:
 
 
 def list_runs(folder: Path) -> list[dict]:
-    """Every run below the folder with its state, by name; one whose config.json is damaged is listed as such."""
+    """Every run below the folder with its state, by name; one whose config.json is damaged is listed as
+    such."""
     rows = []
     for config_path in sorted(folder.rglob("config.json")):
         row = dict.fromkeys(

@@ -1,7 +1,7 @@
 """Which stages are open when. An iteration is a number of new episodes followed by a number of train steps.
 
-A schedule is a pure function of its configuration and the iteration's index, so a run resumes from an index alone.
-"""
+A schedule is a pure function of its configuration and the iteration's index, so a run resumes from an index
+alone."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The phase in which the tokenizer alone learns, on single frames of motor babbling. Then it is frozen, and what the
-phase's buffer holds becomes the first of the replay buffer, as tokens."""
+"""The phase in which the tokenizer alone learns, on single frames of motor babbling. Then it is frozen, and
+what the phase's buffer holds becomes the first of the replay buffer, as tokens."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class TokenizerPhase:
                 )
 
     def refill(self, written: list[list[int]], collect: Callable[[int], Episodes]) -> None:
-        """Gather again what would still be in the buffer after so many iterations. collect: the episodes of an
-        iteration's index."""
+        """Gather again what would still be in the buffer after so many iterations. collect: the episodes of
+        an iteration's index."""
         self.written = [list(counts) for counts in written]
         if not written:
             return

@@ -21,7 +21,8 @@ STAGES = ("tokenizer", "world_model", "self_prior", "policy")
 
 
 class TrainStep:
-    """Device work only, so that a CUDA graph can hold it. All random numbers are the device's default ones."""
+    """Device work only, so that a CUDA graph can hold it. All random numbers are the device's default
+    ones."""
 
     def __init__(
         self,

@@ -75,7 +75,8 @@ class Trainer:
     def _take(self, tokenizer: Tokenizer) -> None:
         if tokenizer.senses != self.agent.tokenizer.senses:
             raise ValueError(
-                "training.tokenizer_phase.source: that tokenizer is for other senses; take one of the same body."
+                "training.tokenizer_phase.source: that tokenizer is for other senses: take one of "
+                "the same body."
             )
         self.agent.tokenizer.load_state_dict(tokenizer.state_dict())
         self.agent.tokenizer.requires_grad_(False)
@@ -131,7 +132,8 @@ class Trainer:
         return self._actors[n]
 
     def run_iteration(self, iteration: Iteration) -> dict[str, float]:
-        """Gather, store, learn. Ends with the tokenizer frozen if this was the last iteration of its phase."""
+        """Gather, store, learn. Ends with the tokenizer frozen if this was the last iteration of its
+        phase."""
         began = time.perf_counter()
         episodes = self.collect(iteration)
         (self.phase if iteration.phase == "tokenizer" and self.phase else self.buffer).extend(episodes)
@@ -179,11 +181,13 @@ def check(agent: AgentConfig, config: TrainingConfig) -> None:
     longest = min(FRAMES_PER_EPISODE, agent.world_model.max_length + 1)
     if frames > longest:
         raise ValueError(
-            f"batch.sequence_frames is {frames}: an episode and world_model.max_length allow {longest} at most."
+            f"batch.sequence_frames is {frames}: an episode and world_model.max_length allow "
+            f"{longest} at most."
         )
     if i.context + i.horizon > FRAMES_PER_EPISODE:
         raise ValueError(
-            f"imagination.context + horizon = {i.context + i.horizon}: an episode has {FRAMES_PER_EPISODE} frames."
+            f"imagination.context + horizon = {i.context + i.horizon}: an episode has "
+            f"{FRAMES_PER_EPISODE} frames."
         )
     if config.batch.diet_window > FRAMES_PER_EPISODE:
         raise ValueError(
@@ -191,8 +195,8 @@ def check(agent: AgentConfig, config: TrainingConfig) -> None:
         )
     if (agent.kind == "paper") != (config.tokenizer_phase is None):
         raise ValueError(
-            "training.tokenizer_phase belongs to agents with a frozen tokenizer: leave it out for the paper's "
-            "agent, whose tokenizer learns along, and give it otherwise."
+            "training.tokenizer_phase belongs to agents with a frozen tokenizer: leave it out for the "
+            "paper's agent, whose tokenizer learns along, and give it otherwise."
         )
     if agent.kind == "swift":
         if agent.acting_context > frames - 1:
@@ -203,8 +207,8 @@ def check(agent: AgentConfig, config: TrainingConfig) -> None:
         ahead = i.context + agent.expected_g.control_steps
         if agent.expected_g.control_steps and frames < ahead:
             raise ValueError(
-                f"batch.sequence_frames is {frames}: expected G over {agent.expected_g.control_steps} control "
-                f"steps needs {ahead} at least, context included."
+                f"batch.sequence_frames is {frames}: expected G over {agent.expected_g.control_steps} "
+                f"control steps needs {ahead} at least, context included."
             )
         if config.handover_share and not agent.expected_g.control_steps:
             raise ValueError(
