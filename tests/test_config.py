@@ -11,7 +11,7 @@ from mirrormark.training.trainer import check
 
 REFUSED = [
     (c.CategoricalTokenizerConfig, {"classes": 1}, "tokenizer.classes is 1"),
-    (c.CategoricalTokenizerConfig, {"channels": 4}, "tokenizer.embedding must be 32 × tokenizer.channels = 128"),
+    (c.CategoricalTokenizerConfig, {"channels": 4}, "tokenizer.embedding must be 32 × tokenizer.ch"),
     (c.SymbolicTokenizerConfig, {"bins": 1}, "tokenizer.bins is 1"),
     (c.GridTokenizerConfig, {"bins": 1}, "tokenizer.bins is 1"),
     (c.GridTokenizerConfig, {"vision_token_dropout": 1.5}, "tokenizer.vision_token_dropout is a share"),
@@ -23,8 +23,8 @@ REFUSED = [
     (c.ActorCriticConfig, {"bins": 1}, "actor_critic.bins is 1"),
     (c.ImaginationConfig, {"horizon": 0}, "imagination.horizon and imagination.context must be at least 1"),
     (c.ImaginationConfig, {"discount": 1.5}, "imagination.discount must lie in (0, 1]"),
-    (c.PaperAgentConfig, {"imagination": c.ImaginationConfig(horizon=60)}, "imagination.context + horizon = 68"),
-    (c.PaperAgentConfig, {"as_public_code": True, "imagination": c.ImaginationConfig(context=1)}, "at least 2"),
+    (c.PaperAgentConfig, {"imagination": c.ImaginationConfig(horizon=60)}, "context + horizon = 68"),
+    (c.PaperAgentConfig, {"as_public_code": True, "imagination": c.ImaginationConfig(context=1)}, "least 2"),
     (c.ExpectedGConfig, {"control_steps": -1}, "expected_g.control_steps must not be negative"),
     (c.ExpectedGConfig, {"reach": 0.0}, "expected_g.reach above 0"),
     (c.OnPolicyConfig, {"policy_share": 1.5}, "on_policy.policy_share is a share"),
@@ -34,7 +34,7 @@ REFUSED = [
     (c.ActionNoiseConfig, {"decay_power": 0.0}, "action_noise.decay_power is 0.0"),
     (c.SwiftAgentConfig, {"acting_context": 3}, "acting_context is 3: give 0, or a number from"),
     (c.SwiftAgentConfig, {"acting_context": 81}, "acting_context is 81"),
-    (c.SwiftAgentConfig, {"imagination": c.ImaginationConfig(context=1)}, "context must be at least 2 with on_policy"),
+    (c.SwiftAgentConfig, {"imagination": c.ImaginationConfig(context=1)}, "least 2 with on_policy"),
     (c.SwiftAgentConfig, {"posture_precision": -1.0}, "posture_precision must not be negative"),
     (c.SwiftAgentConfig, {"value_reach": 0.0}, "value_reach is 0.0"),
     (c.OptimizerConfig, {"learning_rate": 0.0}, "learning_rate is 0.0"),

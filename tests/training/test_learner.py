@@ -55,7 +55,8 @@ def test_an_iteration_without_steps_learns_nothing_and_says_nothing():
 
 @WAYS
 def test_the_step_compiles_whole_and_stays_the_same(monkeypatch, preset):
-    """No graph breaks, nothing compiled after the first step, the same weights to the bit (traced, run by eager kernels)."""
+    """No graph breaks, nothing compiled after the first step, the same weights to the bit (traced, run by
+    eager kernels)."""
     traced = torch.compile
     monkeypatch.setattr(torch, "compile", lambda f, **k: traced(f, **k, backend="aot_eager", fullgraph=True))
     after = []

@@ -224,7 +224,8 @@ def test_an_unstable_environment_is_left_out_and_too_many_stop_the_run():
 
 
 def test_the_public_codes_actor_is_blind_to_the_present_frame_and_begins_at_random():
-    """D10: its first action is even over [-1, 1], from its own generator; the next is chosen before it sees."""
+    """D10: its first action is even over [-1, 1], from its own generator; the next is chosen before it
+    sees."""
     trainer, later, first = newborn(joint(as_public_code=True)), [], []
     agent = trainer.agent.eval()
     actor = Actor(agent, 200, "mean")

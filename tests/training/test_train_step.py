@@ -91,8 +91,8 @@ def test_a_frozen_tokenizer_stays():
 
 @KINDS
 def test_every_part_learns_from_the_others_as_they_were_when_the_step_began(monkeypatch, preset):
-    """If the optimisers' steps left nothing of world model and self-prior, all losses of the step would be the
-    same."""
+    """If the optimisers' steps left nothing of world model and self-prior, all losses of the step would be
+    the same."""
     found = []
     for spoils in (False, True):
         trainer = with_episodes(newborn(preset))

@@ -32,9 +32,12 @@ def seen_in(
     train steps, evaluations, snapshots, pictures, metrics and checkpoints."""
     preset = symbolic()
     schedule = replace(
-        preset.training.schedule, episodes=4 * iterations, steps_per_iteration=1, evaluate_every_episodes=4 * evaluate_every_iterations,
+        preset.training.schedule,
+        episodes=4 * iterations,
+        steps_per_iteration=1,
+        evaluate_every_episodes=4 * evaluate_every_iterations,
         checkpoint_every_iterations=10,
-    )  # fmt: skip
+    )
     trainer = newborn(replace(preset, training=replace(preset.training, schedule=schedule)))
     seen = {}
 

@@ -318,7 +318,8 @@ def _of_this_version(config: dict) -> bool:
     """Whether this version would have written the very same."""
     try:
         return all(
-            to_json(from_json(kind, dict(config[part]), part)) == config[part] for part, kind in _PARTS.items()
+            to_json(from_json(kind, dict(config[part]), part)) == config[part]
+            for part, kind in _PARTS.items()
         )
     except (ValueError, TypeError, KeyError, AttributeError):
         return False
