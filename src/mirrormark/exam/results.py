@@ -145,7 +145,7 @@ def _condition(name: str, rate: Rate, steps: pd.DataFrame) -> dict[str, Any]:
 
 
 def _coverage_cases(exam: Rate) -> list[tuple[int, int, float, float]]:
-    """The exam's own size and rate for one, three and eight seeds; seeds spread by a third of the way to 0 or 1."""
+    """The exam's size and rate for one, three and eight seeds, spread by a third of the way to 0 or 1."""
     rate = min(max(exam.rate, 0.05), 0.95)
     runs_per_seed = exam.seeds[0].n
     spread = round(min(rate, 1 - rate) / 3, 3)
