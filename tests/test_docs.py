@@ -125,7 +125,8 @@ def test_the_table_of_results_is_what_the_exams_found():
 
 def test_the_fall_of_g_is_what_the_exams_found():
     text = RESULTS.read_text()
-    for place in ("infant/results.json", "former-infant/results.json", "three-infants/worlds-0-to-319.json", "former-arm/results.json"):
+    infants = ("infant/results.json", "former-infant/results.json", "three-infants/worlds-0-to-319.json")
+    for place in (*infants, "former-arm/results.json"):
         shift = json.loads((RESULTS.parent / "results" / place).read_text())["free_energy"]["shift"]
         fall, least, most = -shift["estimate"], -shift["interval"][1], -shift["interval"][0]
         assert re.search(rf"by {fall:.1f}( nats)? \[{least:.1f}, {most:.1f}\]", text), place
