@@ -1,4 +1,4 @@
-"""Tables of README and docs/results.md from docs/results/runs.parquet, which holds a row for every run they cite.
+"""Tables of README and docs/results.md, from docs/results/runs.parquet: a row for every run they cite.
 
 python experiments/tables.py            # prints them
 python experiments/tables.py add NAME RUNS.csv    # adds an exam's runs.csv as the agents NAME
