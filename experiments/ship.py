@@ -16,7 +16,7 @@ from torch import Tensor
 from mirrormark.training.env_config import WorldSetup
 from mirrormark.training.weights import CODEC, SHIPPED, find, read, save_weights, shipped
 
-MOST_BYTES = 12_000_000
+MOST_BYTES = 14_000_000
 
 
 def main() -> None:

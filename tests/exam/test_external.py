@@ -211,6 +211,6 @@ def test_what_is_asked_for_twice_or_not_at_all(options, message):
 
 def test_our_agents_declare_that_labels_choose_what_they_learn_from():
     shipped = candidates.load(Path("infant"))
-    assert shipped.privileged == ("marked data",) and shipped.environment_steps == 7_372_800
+    assert shipped.privileged == ("marked data",) and shipped.environment_steps == 4_915_200
     assert candidates.untrained("smoke").privileged == ()
     assert candidates.untrained("symbolic").privileged == ("where the mark is seen",)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from mirrormark.agent.tokenizer import TokenizerConfig
+from mirrormark.config import CategoricalTokenizerConfig
 from mirrormark.exam import candidates, probes
+from mirrormark.presets import PAPER, SMOKE
 from mirrormark.training.env_config import build_agent
 
 
@@ -25,20 +26,16 @@ def test_mark_share_is_one_for_the_mark_and_zero_without():
     assert probes.mark_share(bare, bare, mark) == 0.0
 
 
-TOKENIZERS = {
-    "grid": {},
-    "categorical": {
-        "tokenizer": TokenizerConfig("categorical", variables=4, classes=4, channels=2, embedding=64)
-    },
+_SMALL = CategoricalTokenizerConfig(variables=4, classes=4, embedding=64, channels=2)
+AGENTS = {
+    "grid": SMOKE.agent,
+    "categorical": replace(PAPER.agent, tokenizer=_SMALL, world_model=SMOKE.agent.world_model),
 }
 
 
-@pytest.mark.parametrize("kind", TOKENIZERS)
+@pytest.mark.parametrize("kind", AGENTS)
 def test_probes_of_every_tokenizer_give_their_numbers(agent, kind):
-    even = replace(agent.agent.config.imagination, posture_precision=1.0)  # mixed tokens cannot be weighed
-    other = build_agent(
-        replace(agent.agent.config, imagination=even, **TOKENIZERS[kind]), agent.setup.make_envs(1)
-    ).eval()
+    other = build_agent(AGENTS[kind], agent.setup.make_envs(1)).eval()
     numbers, pictures = probes.probe(other, agent.setup)
     assert numbers["proprioception_from_vision"] == ("chosen" if kind == "grid" else "completed")
     assert numbers["frames"] > 20

@@ -12,7 +12,7 @@ from mirrormark.training.checkpoint import CheckpointError
 from mirrormark.training.evaluation import behave
 from mirrormark.training.weights import describe, save_snapshot
 
-SHIPPED = ("infant", "arm")
+SHIPPED = ("infant",)
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_what_this_version_ships_can_be_loaded(body: str):
     """Weights in the package are whole, fit this version and are of the body they are named after."""
     assert candidates.load(Path(body)).setup.body == body
     place = weights.shipped(body)
-    assert place is not None and sum(file.stat().st_size for file in place.iterdir()) <= 12e6
+    assert place is not None and sum(file.stat().st_size for file in place.iterdir()) <= 14e6
 
 
 @pytest.mark.slow

@@ -142,7 +142,7 @@ def test_lies_in_infos_leave_actions_and_stored_frames_equal(preset, monkeypatch
         torch.manual_seed(3)
         told.append(trainer.collect(iteration(ALL, index=7)))
     true, lied = told
-    assert {"mark_present", "hand_mark_distance_m", "mark_site_m", "mark_surface", "t"} <= lying.lied
+    assert {"mark_present", "mark_site_m", "mark_surface", "t"} <= lying.lied
     assert torch.equal(true.mark, ~lied.mark)
     assert true.policy.any() and torch.equal(true.action, lied.action)
     assert all(torch.equal(true.observation[name], lied.observation[name]) for name in true.observation)

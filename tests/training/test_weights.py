@@ -56,7 +56,7 @@ def test_a_tokenizer_of_other_senses_is_refused():
     tokenizer = shared_tokenizer("shipped", "infant")
     assert tokenizer is not None
     agent = replace(small.agent, tokenizer=tokenizer.config)
-    with pytest.raises(ValueError, match="of the same body"):
+    with pytest.raises(ValueError, match="of this body"):
         Trainer(EnvConfig(body="arm"), agent, small.training, 0, "cpu", tokenizer)
 
 
