@@ -29,7 +29,7 @@ _REPORTED = {
     "dreamed_fall_contrast": "contrast",
     "foresight_nats": "next frame",
 }
-_LOGS = ("*.log", "*.out", "*/exams.jsonl", "*/metrics.jsonl", "*/config.json")
+_LOGS = ("*.log", "*.out", "*/evaluations.jsonl", "*/metrics.jsonl", "*/config.json")
 _EXAMS = ("exams/*/results.json", "exams/*/provenance.json", "exams/*/episodes.parquet")
 
 
@@ -67,11 +67,14 @@ def report_and_copy(asked: Out) -> None:
 def standing(run: Path) -> str:
     """A run in a few lines."""
     lines = [run.name]
-    for exam in read_lines(run / "exams.jsonl"):
+    for exam in read_lines(run / "evaluations.jsonl"):
         parts = [f"{name} {exam[key]:.2f}" for key, name in _REPORTED.items() if exam.get(key) is not None]
         lines.append(f"  {exam['episodes']}: {', '.join(parts)}")
     now = read_lines(run / "metrics.jsonl")[-1:]
-    lines += [f"  {m['phase']}, lap {m['lap']}, {m['episodes']} episodes, {m['seconds']:.0f} s" for m in now]
+    lines += [
+        f"  {m['phase']}, iteration {m['iteration']}, {m['episodes']} episodes, {m['seconds']:.0f} s"
+        for m in now
+    ]
     return "\n".join(lines)
 
 

@@ -84,7 +84,7 @@ def main(asked: SideBySide) -> None:
 def _begin(asked: SideBySide, name: str, words: list[str]) -> "subprocess.Popen[bytes]":
     out = asked.folder / name
     command = [sys.executable, "-m", "mirrormark", "train", *words]
-    command += ["--world.threads", str(asked.threads), "--out", str(out)]
+    command += ["--env.threads", str(asked.threads), "--out", str(out)]
     with open(f"{out}.log", "wb") as log:
         return subprocess.Popen(
             command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True

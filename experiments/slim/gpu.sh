@@ -17,10 +17,10 @@ work)
   for exam in "${@:3}"; do
     folders=$(echo "${exam#*=}" | tr ',' '\n' | sed 's|^|runs/|')
     python3 -m mirrormark exam $folders --runs 320 --first-exam-seed 1000 --device cuda --out "exams/${exam%%=*}" \
-      --only mirror absent covered sham untrained iid everyday >"exam-${exam%%=*}.log" 2>&1 &
+  --only mirror absent covered sham untrained iid babbling >"exam-${exam%%=*}.log" 2>&1 &
   done
   wait; date
-  for run in runs/slim*; do
+  for run in runs/slim*/; do
     python3 experiments/ship.py "$(ls -d "$run"/snapshots/* | tail -n 1)" infant --to "packed/$(basename "$run")"
   done
   sha256sum runs/*/snapshots/*/* >sha256.txt
@@ -32,7 +32,7 @@ wait)
   cat work.log; tail -n 20 exam-*.log 2>/dev/null; nvidia-smi | grep MiB
   # A call's files come back only from the latest call: everything there is, each time.
   tar czf "$3/runs.tgz" runs/*.log runs/*/*.json* work.log exam-*.log sha256.txt \
-    exams/*/*.json exams/*/episodes.parquet exams/*/training.parquet exams/*/report.html 2>/dev/null
+    exams/*/*.json exams/*/episodes.parquet exams/*/runs.csv exams/*/training.parquet exams/*/report.html 2>/dev/null
   for one in packed/*; do [ -d "$one" ] && tar cf "$3/$(basename "$one").tar" -C packed "$(basename "$one")"; done
   ls -la "$3" ;;
 esac
