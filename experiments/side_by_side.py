@@ -97,7 +97,7 @@ def _done(asked: SideBySide, name: str) -> bool:
 
 def _examined(run: Path) -> int:
     """Episodes at a run's newest evaluation whose weights are kept, too."""
-    exams = run / "exams.jsonl"
+    exams = run / "evaluations.jsonl"
     if not exams.exists():
         return 0
     whole = [line for line in exams.read_text().splitlines(keepends=True) if line.endswith("\n")]

@@ -26,7 +26,7 @@ def test_a_run_is_done_at_its_first_evaluation_from_there_on(tmp_path: Path):
     asked = side_by_side.SideBySide(tmp_path, tmp_path / "runs.txt", until=8_192)
     assert not side_by_side._done(asked, "one")
     (tmp_path / "one").mkdir()
-    exams = tmp_path / "one" / "exams.jsonl"
+    exams = tmp_path / "one" / "evaluations.jsonl"
     exams.write_text('{"episodes": 4096}\n{"episodes": 9000}')  # the second is still being written
     assert not side_by_side._done(asked, "one")
     exams.write_text('{"episodes": 4096}\n{"episodes": 9000}\n')
@@ -42,7 +42,9 @@ def test_newest_snapshots_come_home_in_turn(tmp_path: Path, capsys: pytest.Captu
             place.mkdir(parents=True)
             (place / "part-00000.safetensors").write_text(f"{name} {episodes}")
         (there / name / "config.json").write_text("{}")
-        (there / name / "exams.jsonl").write_text('{"episodes": 512, "removal_rate": 0.5}\n{"episodes": 1')
+        (there / name / "evaluations.jsonl").write_text(
+            '{"episodes": 512, "removal_rate": 0.5}\n{"episodes": 1'
+        )
     (there / "exams" / "all" / "parts").mkdir(parents=True)
     (there / "exams" / "all" / "results.json").write_text("{}")
     (there / "exams" / "all" / "parts" / "large.npz").write_text("large")
