@@ -6,6 +6,7 @@ python experiments/tables.py add NAME RUNS.csv    # adds an exam's runs.csv as t
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -23,7 +24,7 @@ SHOWN = {
 }
 
 
-def cell(rows: pd.DataFrame) -> str:
+def cell(rows: Any) -> str:
     """Rate and Wilson's interval in percent."""
     low, high = wilson(int(rows.removed.sum()), len(rows))
     return f"{100 * rows.removed.mean():.0f} [{100 * low:.0f}, {100 * high:.0f}]"
@@ -54,7 +55,7 @@ def add(name: str, file: Path) -> None:
     """Put an exam's runs into the table, in place of earlier ones of that name."""
     new = pd.read_csv(file)
     chance = new["agent"] == "chance"
-    new["agent"] = name + chance.map({True: " chance", False: ""})
+    new["agent"] = [f"{name} chance" if one else name for one in chance]
     kept = pd.read_parquet(RUNS) if RUNS.exists() else pd.DataFrame(columns=list(COLUMNS))
     kept = kept[~kept.agent.isin([name, f"{name} chance"])]
     parts = [part for part in (kept, new[list(COLUMNS)]) if len(part)]
