@@ -294,7 +294,8 @@ class SwiftAgentConfig:
     action_noise: ActionNoiseConfig = field(default_factory=ActionNoiseConfig)
     """Noise of the acting policy."""
     drive: Literal["self_prior", "none"] = "self_prior"
-    """What the policy lowers: as above, or nothing but its own predictability (a control)."""
+    """What the policy lowers: G of the self-prior, or expected G where `expected_g.control_steps` is above 0;
+    or nothing but its own predictability (a control)."""
 
     def __post_init__(self) -> None:
         i, w = self.imagination, self.world_model

@@ -1,2 +1,1 @@
-"""The agent's agent: tokenizer, dynamics, self-prior, policy, value (torch only; it never meets the
-physics)."""
+"""The paper's agent: tokenizer, world model, self-prior, policy, value (torch only; no physics)."""

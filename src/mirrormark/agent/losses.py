@@ -3,7 +3,9 @@ sequences, T frames, H imagined steps, K tokens, C classes.
 
 Which loss reaches which parameters: `world_model_loss` the world model (and through straight-through inputs
 and the representation loss the tokenizer), `self_prior_loss` the self-prior, `actor_loss` the policy,
-`critic_loss` the value. tests/agent/test_losses.py holds it."""
+`critic_loss` the value. A tokenizer has its own (`Tokenizer.loss`); a drive may (`Drive.loss`), and so may
+other sources of what policy and value learn from (`BehaviorSource.losses`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the agent is told about its senses: a name, a kind and a size. A new sense is one more entry."""
+"""The agent's senses: a name, a kind and a size for each. A new sense is one more entry."""
 
 from __future__ import annotations
 

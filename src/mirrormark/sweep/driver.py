@@ -136,7 +136,7 @@ class Progress(tune.Callback):
         self.seen[name].seconds |= result.get("seconds", {})
         if name in self.stages and self.stages[name] != stage and not result["done"]:
             self.stages[name] = stage
-            self._tell(name, stage)
+            self._say(name, stage)
 
     def on_trial_complete(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
         name = _name(trial)
@@ -144,13 +144,13 @@ class Progress(tune.Callback):
         if self.folder.examined(name):
             self.seen[name] = Seen(seconds=self.seen[name].seconds)
             spent = ", ".join(f"{step} {in_words(s)}" for step, s in self.seen[name].seconds.items())
-            self._tell(name, f"finished ({spent})")
+            self._say(name, f"finished ({spent})")
         self._write()
 
     def on_trial_recover(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
         seen = self._failed(_name(trial))
-        told = f"{seen.reason}; tried again from its last checkpoint"
-        self._tell(_name(trial), f"{told} ({seen.failures} of {self.tries} tries failed)")
+        words = f"{seen.reason}; tried again from its last checkpoint"
+        self._say(_name(trial), f"{words} ({seen.failures} of {self.tries} tries failed)")
 
     def on_trial_error(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
         self.give_up(_name(trial), self._failed(_name(trial)).reason)
@@ -162,14 +162,14 @@ class Progress(tune.Callback):
             self.told_s = time.monotonic()
             for one in status.standings(list(self.jobs.values()), self.folder):
                 if one.job.name in self.stages and not one.ended:
-                    told = f"{one.stage}, iteration {one.iterations}, {in_words(one.left_s)} left"
-                    self._tell(one.job.name, told)
+                    words = f"{one.stage}, iteration {one.iterations}, {in_words(one.left_s)} left"
+                    self._say(one.job.name, words)
 
     def give_up(self, name: str, reason: str) -> None:
         """This job is left alone."""
         self.seen[name].failed, self.seen[name].reason = True, reason
         self._write()
-        self._tell(name, f"failed after {self.seen[name].failures} tries: {reason}; {self.folder.log(name)}")
+        self._say(name, f"failed after {self.seen[name].failures} tries: {reason}; {self.folder.log(name)}")
 
     def _failed(self, name: str) -> Seen:
         """One more failure: what the worker wrote down, or, if it died, what its command said last."""
@@ -183,5 +183,5 @@ class Progress(tune.Callback):
     def _write(self) -> None:
         status.write_progress(self.folder, self.seen)
 
-    def _tell(self, name: str, what: str) -> None:
+    def _say(self, name: str, what: str) -> None:
         print(f"{time.strftime('%H:%M:%S')} {name}: {what}", flush=True)

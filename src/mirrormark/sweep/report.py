@@ -133,8 +133,8 @@ def _curve_caption(groups: list[dict[str, Any]], indicator: str) -> str:
         sorted({f * point[key] for point in points}) for key, f in (("seeds", 1), ("confidence", 100))
     )
     over, band = ("–".join(dict.fromkeys(f"{one:.0f}" for one in (s[:1] + s[-1:]))) for s in (seeds, held))
-    told = f"median over {over} seeds; band: {band}% interval of the median"
-    return f"{TITLES[indicator].capitalize()}: {told}. {_labelled(groups)}"
+    words = f"median over {over} seeds; band: {band}% interval of the median"
+    return f"{TITLES[indicator].capitalize()}: {words}. {_labelled(groups)}"
 
 
 def colours(count: int) -> list[str]:
@@ -155,8 +155,8 @@ def _settings(groups: list[dict[str, Any]]) -> Figure | None:
         dots = [seed["successes"] / seed["n"] for seed in group["by_seed"]]
         axes.plot(dots, [y + 0.25] * len(dots), "o", color=colour, markersize=2.8, alpha=0.7, clip_on=False)
         axes.plot(group["rate"], y, "o", color=colour, markersize=6, clip_on=False)
-        told = f"{100 * group['rate']:.0f}%  n={group['n']}, {len(dots)} seed{'s' if len(dots) > 1 else ''}"
-        axes.annotate(told, (1.02, y), xycoords=("axes fraction", "data"), va="center", fontsize=8)
+        words = f"{100 * group['rate']:.0f}%  n={group['n']}, {len(dots)} seed{'s' if len(dots) > 1 else ''}"
+        axes.annotate(words, (1.02, y), xycoords=("axes fraction", "data"), va="center", fontsize=8)
     axes.set_yticks(range(len(rows)), [f"{group['setting']}, {group['body']}" for group in reversed(rows)])
     axes.set_ylim(-0.7, len(rows) - 0.3)
     axes.tick_params(axis="y", length=0)

@@ -60,7 +60,7 @@ def sweep(
     if address is None:  # what a cluster has, it tells only when it is joined
         fitting(described.resources, [(cores(), gpus_here())], "this machine has")
     if dry_run:
-        _tell_plan(jobs, folder, described)
+        _print_plan(jobs, folder, described)
         return
     try:
         if not all(folder.examined(job.name) for job in jobs):
@@ -136,10 +136,10 @@ def _only_driver(folder: Folder) -> Iterator[None]:
         yield
 
 
-# What is told before and after
+# What is printed before and after
 
 
-def _tell_plan(jobs: Sequence[Job], folder: Folder, spec: Spec) -> None:
+def _print_plan(jobs: Sequence[Job], folder: Folder, spec: Spec) -> None:
     """What would run, and what that takes as far as any run of this folder has measured it."""
     known = status.paces(jobs, folder)
     shown, costs = Table("run", "train", "exam", "disk", "measured on"), []
@@ -147,8 +147,8 @@ def _tell_plan(jobs: Sequence[Job], folder: Folder, spec: Spec) -> None:
         pace = known.get(job.body, Pace())
         train_s = status.left_s(schedule_of(job.train), 0, pace)
         costs.append((train_s, pace.exam_s, pace.disk_bytes))
-        told = (in_words(train_s), in_words(pace.exam_s), bytes_in_words(pace.disk_bytes))
-        shown.add_row(job.name, *told, f"{pace.runs} runs" if pace.runs else "nothing yet")
+        estimates = (in_words(train_s), in_words(pace.exam_s), bytes_in_words(pace.disk_bytes))
+        shown.add_row(job.name, *estimates, f"{pace.runs} runs" if pace.runs else "nothing yet")
     status.console().print(shown)
     train, exam, disk = (None if None in column else sum(column) for column in zip(*costs))
     workers = spec.resources.workers

@@ -300,9 +300,9 @@ def asked(words: tuple[str, ...]) -> Config:
             pass
     # tyro writes a title, what is wrong, a rule, and help that would not fit into a sentence; maybe in a box.
     lines = [line.strip(" │|─-╭╮╰╯") for line in said.getvalue().splitlines()[1:]]
-    told = " ".join(itertools.takewhile(bool, itertools.dropwhile(lambda line: not line, lines)))
+    reason = " ".join(itertools.takewhile(bool, itertools.dropwhile(lambda line: not line, lines)))
     raise ValueError(
-        f"mirrormark train does not take the sweep's values: {told.rstrip('.')}. "
+        f"mirrormark train does not take the sweep's values: {reason.rstrip('.')}. "
         f"`mirrormark train --preset {name} --help` lists all fields."
     )
 
@@ -332,8 +332,8 @@ def fitting(resources: Resources, machines: Sequence[tuple[int, int]], whose: st
     for i, (name, wanted) in enumerate((("cpus", cpus), ("gpus", gpus))):
         most = max(machine[i] for machine in machines)
         if wanted > most:
-            told = f"resources.{name} is {wanted:g}, but {whose} {most}"
-            raise ValueError(f"{told}: ask for less, or add machines.")
+            words = f"resources.{name} is {wanted:g}, but {whose} {most}"
+            raise ValueError(f"{words}: ask for less, or add machines.")
     fit = 0
     for here_cpus, here_gpus in machines:
         shared = here_gpus * int(1 / gpus) if 0 < gpus <= 1 else here_gpus // gpus if gpus else here_cpus

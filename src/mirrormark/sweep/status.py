@@ -189,7 +189,7 @@ def bytes_in_words(size: float | None) -> str:
 
 
 def standings(jobs: Sequence[Job], folder: Folder) -> list[Standing]:
-    """Every job as it stands now; damage to one's files is told, not raised."""
+    """Every job as it stands now; damage to one's files is shown, not raised."""
     known, seen, found = paces(jobs, folder), read_progress(folder), []
     for job in jobs:
         try:

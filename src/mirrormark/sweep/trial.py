@@ -29,7 +29,7 @@ import ctypes, os, signal, sys
 if sys.platform == "linux":
     PR_SET_PDEATHSIG = 1
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-if os.getppid() != int(sys.argv[1]):  # it was gone before we asked to be told
+if os.getppid() != int(sys.argv[1]):  # it was gone before we asked to be signalled
     sys.exit(137)
 sys.argv[:2] = ["mirrormark"]
 from mirrormark.cli import main

@@ -2,7 +2,7 @@
 body from here on.
 
 G is about what is seen now, and a mark behind a hand is not seen: hiding it lowers G as much as taking it
-off. What lasts is told from what passes by what usually follows. A small network learns that from babbling
+off. What usually follows sets apart what lasts from what passes. A small network learns that from babbling
 alone, with G of later frames as its only teacher."""
 
 from __future__ import annotations

@@ -123,12 +123,14 @@ def _run(before, table, position, norms, weights, out, count, tokens, words, cla
     sequence, token = tl.program_id(0) * (ROWS // SLOT) + rows // SLOT, rows % SLOT
     there = (sequence < count) & (token < tokens)
     row = sequence.to(tl.int64) * tokens + token
-    told = tl.load(before + row - sequence - 1, there & (token > 0), 0)
-    told = tl.where(token > 0, (token - 1) % words * classes + told, words * classes)  # BOS is the last one
+    token_before = tl.load(before + row - sequence - 1, there & (token > 0), 0)
+    token_before = tl.where(
+        token > 0, (token - 1) % words * classes + token_before, words * classes
+    )  # BOS is the last one
     seen = (rows[:, None] // SLOT == rows[None, :] // SLOT) & (rows[:, None] >= rows[None, :])
     x = ()
     for c in tl.static_range(CHUNKS):
-        word = tl.load(table + told[:, None] * WIDTH + c * CHUNK + columns).to(tl.float32)
+        word = tl.load(table + token_before[:, None] * WIDTH + c * CHUNK + columns).to(tl.float32)
         place = tl.load(position + token[:, None] * WIDTH + c * CHUNK + columns, there[:, None], 0.0)
         x = x + (word + place,)
     x = _norm(x, norms, CHUNK)

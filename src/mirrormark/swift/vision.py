@@ -16,7 +16,7 @@ from mirrormark.agent.senses import centred_image
 
 COARSE = 4
 """Cells, with tokens of their own, and the decoder's first map are COARSE × COARSE (ours; learning.md)."""
-GLANCE = 8  # the side of the picture from which the scene is told
+GLANCE = 8  # the side of the picture from which the scene is encoded
 
 
 class ChannelNorm(nn.Module):

@@ -1,1 +1,1 @@
-"""life"""
+"""Gather episodes, learn, evaluate, keep: a training run."""

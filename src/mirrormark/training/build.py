@@ -1,4 +1,4 @@
-"""Which builder belongs to which kind of configuration. A plugin may add its own."""
+"""Which builder belongs to which kind of configuration."""
 
 from __future__ import annotations
 

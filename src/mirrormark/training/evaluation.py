@@ -1,14 +1,13 @@
-"""The five gates of learning, each a cheap number that predicts the next (shared design notes, learning.md).
+"""Indicators of learning, each a cheap number that predicts the next.
 
-1 the tokenizer sees the mark            mark_recovery
-2 the self-prior tells it apart      efe_gap_nats
-3 the mark matters more than posture efe_gap_per_posture_range
-4 the dream contains removal         dreamed_fall_nats against real_fall_nats; dreamed_fall_contrast
-5 the policy reaches                 removal_rate and distance_m against motor babbling
+mark_recovery                 the tokenizer sees the mark
+efe_gap_nats                  the self-prior sets it apart
+efe_gap_per_posture_range     the mark matters more than posture
+dreamed_fall_nats             imagination contains removal (beside real_fall_nats and dreamed_fall_contrast)
+removal_rate, distance_m      the policy reaches (beside motor babbling)
 
 They look at labels, pairs and masks that no part of the agent ever gets. Held-out episodes have seeds of
-their
-own: no life is lived on them.
+their own: nothing is trained on them.
 """
 
 from typing import NamedTuple
@@ -33,7 +32,7 @@ _WINDOW_CONTROL_STEPS = 20
 
 @torch.no_grad()
 def mark_recovery(agent: Agent, pairs: Pairs) -> float:
-    """Gate 1: 1 − squared error on the mark's pixels ÷ the error of painting no mark there.
+    """1 − squared error on the mark's pixels ÷ the error of painting no mark there.
 
     The symbolic eye has no pixels: the share of pairs whose cell survives the tokenizer.
     """
@@ -100,7 +99,7 @@ def behave(agent: Agent, envs: MirrorMarkEnvs, seed: int = _EVALUATION_SEED) -> 
         worn.append(info["mark_present"].copy())
         observation, _, _, _, info = envs.step(acted[-1])
         distance.append(info["hand_mark_distance_m"])
-    torch.set_num_threads(threads)  # see rollout.gather
+    torch.set_num_threads(threads)  # see rollout.collect
     tokens, action = torch.stack(seen, 1), torch.from_numpy(np.stack(acted, 1)).to(agent.device)
     cost = efe(agent, tokens)
     low_m, high_m = np.nanpercentile(np.nanmean(distance, axis=0), (5, 95))
@@ -120,7 +119,7 @@ def behave(agent: Agent, envs: MirrorMarkEnvs, seed: int = _EVALUATION_SEED) -> 
 
 
 def indicators(agent: Agent, held: HeldOut, envs: MirrorMarkEnvs | None) -> dict[str, float | None]:
-    """Every gate's number, None where it cannot be told. worlds: for removal_rate; None leaves it out (before
+    """All of them, None where one cannot be measured. envs: for removal_rate; None leaves it out (before
     there is a policy)."""
     agent.eval()
     seen = len(held.pairs.mask) > 0  # not before a mirror that is covered or away

@@ -1,5 +1,4 @@
-"""the dreamed removal: does the dream contain removal? And how well it foresees, where nobody acts and where
-the policy goes."""
+"""Does imagination contain removal? And how well does it predict, under babbling and the policy?"""
 
 from typing import NamedTuple
 
@@ -58,9 +57,9 @@ def find_removals(mark: Tensor, context: int) -> tuple[Tensor, Tensor]:
 def dreamed_removal(
     agent: Agent, held: HeldOut, tokens: Tensor, cost: Tensor, gap_nats: float | None
 ) -> dict[str, float | None]:
-    """the dreamed removal: with the real actions, does the mark go in the dream where it went in the world,
-    and only there? A dream in which marks fade of themselves has a ratio, too: the contrast is what G falls
-    more where the mark came off than where it stayed on, in shares of the world's. None: cannot be told,
+    """With the real actions, does the mark go in imagination where it really went, and only there? If
+    imagined marks fade of themselves there is a ratio, too: the contrast is what G falls
+    more where the mark came off than where it stayed on, in shares of the real one. None: cannot be measured,
     because no removal was found, G did not fall in the world either, or no mark is ever seen (then there is
     no gap)."""
     context = agent.config.imagination.context

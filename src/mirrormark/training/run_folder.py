@@ -4,8 +4,8 @@
 - versions.json: python, torch, mujoco, ..., git commit, machine
 - status.json: state, iteration, episodes, process; lock: which process holds the folder, locked while it
 lives
-- metrics.jsonl: one line an iteration; evaluations.jsonl: one line an exam point
-- checkpoints/: the last two; snapshots/: weights only, one an exam point
+- metrics.jsonl: one line an iteration; evaluations.jsonl: one line an evaluation
+- checkpoints/: the last two; snapshots/: weights only, one an evaluation
 - pictures/, tensorboard/, nan/ (only after a stop by non-finite losses)
 """
 
@@ -273,9 +273,9 @@ class RunFolder:
 
     def append(self, file: str, row: dict) -> None:
         """One more line in a JSONL file of the folder; JSON has no word for what is not finite but null."""
-        told = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+        finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
         with open(self.path / file, "a") as out:
-            out.write(json.dumps(told, allow_nan=False) + "\n")
+            out.write(json.dumps(finite, allow_nan=False) + "\n")
 
     def drop_after(self, iteration: int) -> list[str]:
         """Drop rows of iterations that come again after a resume, and what cannot be read; a sentence for
