@@ -249,4 +249,5 @@ def test_good_lines_after_a_bad_one_survive_a_resume_which_tells_of_it(tmp_path,
     (tmp_path / "run" / "status.json").write_text("[]")
     train([*asked, "--resume"])
     assert [row["iteration"] for row in read_lines(file)] == [0, 1, 2]
-    assert "metrics.jsonl: 1 damaged line left out." in " ".join(capsys.readouterr().out.split())
+    # Rich may break a long path anywhere.
+    assert "metrics.jsonl:1damagedlineleftout." in "".join(capsys.readouterr().out.split())
