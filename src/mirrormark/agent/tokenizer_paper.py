@@ -53,9 +53,13 @@ class ImageDecoder(nn.Module):
         )
 
     def forward(self, embedding: Tensor) -> Tensor:
-        x = embedding[..., None, None]  # (N, 1024, 1, 1)
-        for layer, convolution in enumerate(self.convolutions):
-            x = convolution(F.elu(x) if layer else x)
+        first, *rest = self.convolutions
+        assert isinstance(first, nn.ConvTranspose2d) and first.bias is not None
+        # From one place a transposed convolution is a matrix product. As a convolution its gradient does not
+        # compile in torch 2.11.
+        x = (embedding @ first.weight.flatten(1)).unflatten(1, (-1, 5, 5)) + first.bias[:, None, None]
+        for convolution in rest:
+            x = convolution(F.elu(x))
         return x.permute(0, 2, 3, 1)
 
 
